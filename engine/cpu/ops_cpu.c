@@ -387,9 +387,9 @@ static void cpu_represent(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_represent(backend->cpu->kernels, args);
 }
 
-static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args)
+static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args, int64_t n)
 {
-    dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
+    dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args, n);
 }
 
 static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,

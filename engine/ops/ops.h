@@ -316,7 +316,9 @@ struct dpe_ops {
      *  each (for rows of several branches as for rows of one). */
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
                                     int64_t keys, int64_t rows, int n_threads);
-    void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
+    /** n calls of a layer, of sessions beside each other: the rows of each follow those of the one
+     * before in q, out and lse, and all have the same workspace. */
+    void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args, int64_t n);
     /** out [n][each] = out · σ(gate [n]): numbers of attention's output and of its gate, or rows of
      * an expert's MLP. */
     void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,

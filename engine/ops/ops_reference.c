@@ -399,9 +399,8 @@ static double weigh_values(const struct query *query, const double *logits, doub
     return largest + log(total);
 }
 
-static void reference_attention(struct dpe_backend *backend, const struct dpe_attention *args)
+static void attend(const struct dpe_attention *args)
 {
-    (void)backend;
     int64_t d = args->head_dim;
     int64_t keys = dpe_attention_keys(args);
     int64_t stride = (int64_t)thread_doubles(args->plan, keys, d);
@@ -435,6 +434,15 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
         if (args->lse != NULL) {
             args->lse[item] = (float)lse;
         }
+    }
+}
+
+static void reference_attention(struct dpe_backend *backend, const struct dpe_attention *args,
+                                int64_t n)
+{
+    (void)backend;
+    for (int64_t i = 0; i < n; i++) {
+        attend(&args[i]);
     }
 }
 

@@ -278,32 +278,42 @@ static struct dpe_branches branches_of(const struct dpe_lane *l, int64_t rows, i
     };
 }
 
+enum { TOGETHER = 16 /* shares */ };
+
+/* Attention of n shares of a batch, from its row `first` on. */
 static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
-                   const struct share *share, int64_t first)
+                   const struct share *shares, int64_t n, int64_t first)
 {
-    struct dpe_attention args = attention_of(l, layer, batch, share, first);
+    struct dpe_attention args[TOGETHER];
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        args[i] = attention_of(l, layer, batch, &shares[i], first + rows);
+        args[i].compressed = branches_of(l, batch->rows, first + rows).compressed;
+        rows += args[i].rows;
+    }
     struct dpe_branches branches = branches_of(l, batch->rows, first);
-    branches.rows = args.rows;
-    branches.out = args.out;
-    args.compressed = branches.compressed;
-    l->ops->attention(l->backend, &args);
+    branches.rows = rows;
+    branches.out = args->out;
+    l->ops->attention(l->backend, args, n);
     if (l->config->sinks) {
-        l->ops->sinks(l->backend, layer, args.lse, args.rows, args.out);
+        l->ops->sinks(l->backend, layer, args->lse, rows, args->out);
     }
     if (branches.windowed != NULL) {
-        args.plan = &share->session->kind_plans[1];
-        args.rotation = &share->session->kind_rotations[1];
-        args.compressed = NULL;
-        args.out = branches.windowed;
-        l->ops->attention(l->backend, &args);
+        for (int64_t i = 0, at = first; i < n; at += args[i++].rows) {
+            args[i].plan = &shares[i].session->kind_plans[1];
+            args[i].rotation = &shares[i].session->kind_rotations[1];
+            args[i].compressed = NULL;
+            args[i].out = branches_of(l, batch->rows, at).windowed;
+        }
+        l->ops->attention(l->backend, args, n);
     }
     if (l->config->branches) {
         l->ops->merge(l->backend, &branches);
     }
     if (l->config->output_gate) {
         const int64_t width = l->config->n_heads * l->config->head_dim;
-        l->ops->output_gate(l->backend, args.out, row_of(l, l->gates, first, width),
-                            args.rows * width, 1);
+        l->ops->output_gate(l->backend, branches.out, row_of(l, l->gates, first, width),
+                            rows * width, 1);
     }
 }
 
@@ -469,10 +479,9 @@ static void scale_heads(struct dpe_lane *l, int64_t layer, const struct share *s
     }
 }
 
-/* The keys and values of a share into its session's cache, and its attention from row `first` on
- * (not a row: none); `first_q`: its first query. */
-static void attend_share(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
-                         const struct share *share, int64_t first_q, int64_t first)
+/* The keys and values of a share into its session's cache; `first_q`: its first query. */
+static void store_share(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
+                        const struct share *share, int64_t first_q)
 {
     const int64_t head_dim = dpe_config_head_dim(l->config, layer);
     const int64_t kv_width = dpe_config_kv_heads(l->config, layer) * head_dim;
@@ -486,9 +495,6 @@ static void attend_share(struct dpe_lane *l, int64_t layer, const struct dpe_bat
         l->ops->store_kv(l->backend, &some, &store);
     }
     represent(l, layer, batch, share);
-    if (first < batch->rows) {
-        attend(l, layer, batch, share, dpe_most(first, share->first));
-    }
 }
 
 /* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x), for the rows from `first` on; keys and
@@ -508,9 +514,17 @@ static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batc
     project(l, layer, rows, first_q);
     DPE_TRY(s->sums.q != NULL ? add_norms(l, layer, batch, err) : DPE_OK);
     DPE_TRY(taps ? give_tap(l, layer, batch, err) : DPE_OK);
-    for (int64_t i = 0; i < shares_of(batch); i++) {
-        const struct share share = share_at(l, batch, i);
-        attend_share(l, layer, batch, &share, first_q, first);
+    const int64_t n = shares_of(batch);
+    for (int64_t i = 0; i < n; i += TOGETHER) {
+        struct share shares[TOGETHER];
+        const int64_t some = dpe_least(TOGETHER, n - i);
+        for (int64_t k = 0; k < some; k++) {
+            shares[k] = share_at(l, batch, i + k);
+            store_share(l, layer, batch, &shares[k], first_q);
+        }
+        if (first < rows) {
+            attend(l, layer, batch, shares, some, dpe_most(first, shares->first));
+        }
     }
     if (first == rows) {
         return DPE_OK;
@@ -749,7 +763,7 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
                                         .rows = length - at < chunk ? length - at : chunk};
         const struct share share = {s, 0, batch.rows};
         const struct dpe_attention args = attention_of(&s->own, layer, &batch, &share, 0);
-        s->ops->attention(s->own.backend, &args);
+        s->ops->attention(s->own.backend, &args, 1);
         DPE_TRY(s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK);
     }
     DPE_TRY(dpe_lane_wait(&s->own, err));

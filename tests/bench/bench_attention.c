@@ -173,7 +173,7 @@ static void attend(const struct work *work, struct side *side)
             .workspace = side->workspace,
             .n_threads = work->threads,
         };
-        dpe_cpu_attention(work->kernels, side->bf16, &args);
+        dpe_cpu_attention(work->kernels, side->bf16, &args, 1);
     }
     double seconds = now() - start;
     side->best = fmin(side->best, seconds);

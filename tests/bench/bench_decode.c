@@ -312,7 +312,7 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         args.k = cache + i % layers * 2 * layer;
         args.v = args.k + layer;
         double start = dpe_clock();
-        dpe_cpu_attention(kernels, NULL, &args);
+        dpe_cpu_attention(kernels, NULL, &args, 1);
         best = fmin(best, dpe_clock() - start);
         if (i % (4 * layers) == 0) {
             read_once(reads);

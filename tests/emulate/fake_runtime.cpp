@@ -141,6 +141,9 @@ int run_faulty(enum fake_fault fault, const struct dpe_kernel_launch *launch)
 
 int launch_now(const struct dpe_kernel_launch *launch)
 {
+    if (launch->product != NULL) {
+        return launch->product(launch->arguments);
+    }
     const enum fake_fault fault = fake_fault_of_launch(launch);
     return fault != FAKE_RIGHT ? run_faulty(fault, launch) : emulate_run(launch);
 }
@@ -542,19 +545,19 @@ template <class T> static void multiply(const struct dpe_rt_product *p)
     }
 }
 
-int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
+static int multiply_now(const void *const *arguments)
 {
-    int code = reach();
+    const struct dpe_rt_blas *blas = *static_cast<struct dpe_rt_blas *const *>(arguments[0]);
+    const struct dpe_rt_product *p = static_cast<const struct dpe_rt_product *>(arguments[1]);
     uint64_t e = p->dtype == DPE_F32 ? 4 : 2;
     uint64_t out = p->out_float ? 4 : e;
-    if (code == 0 &&
-        (blas->device != current || !inside(p->w, static_cast<uint64_t>(p->n * p->k) * e) ||
-         !inside(p->x, static_cast<uint64_t>(p->rows * p->k) * e) ||
-         !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out))) {
+    if (blas->device != current || !inside(p->w, static_cast<uint64_t>(p->n * p->k) * e) ||
+        !inside(p->x, static_cast<uint64_t>(p->rows * p->k) * e) ||
+        !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out)) {
         return INVALID;
     }
     const enum fake_fault fault = fake_fault_of("product");
-    code = code != 0 ? code : begin_fault(fault);
+    int code = begin_fault(fault);
     if (code != 0) {
         return code;
     }
@@ -574,4 +577,16 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
     }
     undo_half(before);
     return code;
+}
+
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product)
+{
+    const void *const arguments[] = {&blas, product};
+    const uint32_t sizes[] = {sizeof blas, sizeof *product};
+    struct dpe_kernel_launch launch = {};
+    launch.n = 2;
+    launch.arguments = arguments;
+    launch.sizes = sizes;
+    launch.product = multiply_now;
+    return dpe_rt_launch(&launch);
 }

@@ -16,7 +16,7 @@ struct fake_counts {
     uint64_t allocations; /**< tried */
     uint64_t live, bytes; /**< allocations there are now */
     uint64_t damaged;     /**< writes beside an allocation, found so far */
-    uint64_t launches;    /**< of kernels, one by one */
+    uint64_t launches;    /**< of kernels and products, one by one */
     uint64_t graphs;      /**< of a step, tried to make */
     uint64_t graph_runs;
 };

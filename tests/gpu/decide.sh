@@ -177,14 +177,14 @@ without() {
 if [ -n "$card" ]; then
     shape=llama3-8b cases= few= short="--length 8K" first=16384 lengths="16384 131072" counts="1 2 4 8 16 32 64" questions="32K 128K"
     families= recurrent="families/qwen3_5 families/qwen3_5_moe families/qwen3_next families/olmo_hybrid families/olmo_hybrid_still"
-    tokens=1200 sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off" report= step="--length 32K --repeats 1"
+    tokens=1200 sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off" report= step="--length 32K --repeats 1 --branches 1 --branches 32"
     small="--length 1K --new 64"
 else
     tests="$ours DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
     shape=$root/tests/golden/llama_bf16 cases=2 few=-q short="--length 20 --new 1 --repeats 1" first=100 lengths=100 counts="1 2 4"
     questions="20 40" families=families/qwen3_moe recurrent=families/olmo_hybrid tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
-    report="--shape $shape" step=$short small=$short texts="--length 128 --trained-length 64 --budget 400tok"
+    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short texts="--length 128 --trained-length 64 --budget 400tok"
 fi
 model=$root/data/reference
 sample=$root/data/sample
@@ -209,6 +209,8 @@ part recurrent 30 $tests "$(program test_cuda_golden)" $recurrent
 part states 30 $tests "$(program test_states)" cuda
 # Several plans, and several contexts of one, in one step.
 part plans 60 $tests "$(program test_plans_together)" cuda
+# Steps as graphs up to 64 rows; several caches in one launch of attention.
+part parity-steps 60 $tests "$(program test_cuda_steps)"
 part golden 40 $tests "$(program test_cuda_golden)" $families
 # Factors by head and depth, growing queries and branches are among its cases.
 part parity 80 $tests ${few:+env DPE_TEST_CUDA_FIRST=4} "$(program test_cuda)"
@@ -257,7 +259,6 @@ version small-launches "$model" DPE_CUDA_GRAPHS=off
 part kernels-variants 60 $ours "$attention" variants $cases
 variants=$code
 part kernels-plain 30 $ours "$attention" plain $cases
-part parity-steps 40 $tests "$(program test_cuda_steps)"
 part parity-select 20 $tests "$(program test_cuda_select)"
 part sweep-cpu 60 $ours "$bin/dpe-detect" --model "$model" --corpus "$sample" $sweep --device cpu --dtype f32 \
     -o "$state/cpu.h5" --force

@@ -40,9 +40,9 @@ expect "$work/out" "^instructions: hung: ended after 10 s" "^ladder: not started
 expect "$work/results.md" "^Not started, as no time was left:.* ladder .*search-reference" "^| instructions | hung"
 rm "$tree/tests/gpu/test_instructions_gpu" "$work/build/decide.parts/instructions.done"
 decide 0 3400
-for part in instructions kernels-wgmma kernels-mma ladder recurrent states plans golden parity self-test questions-20 questions-40 \
+for part in instructions kernels-wgmma kernels-mma ladder recurrent states plans parity-steps golden parity self-test questions-20 questions-40 \
     attention-256 attention-256-mma search-reference attention-wgmma bench step-today step-launches step-small-today step-small-launches \
-    kernels-variants kernels-plain parity-steps parity-select sweep-cpu sweep-f32 agreement-f32 sweep-bf16 agreement-bf16 attention-mma \
+    kernels-variants kernels-plain parity-select sweep-cpu sweep-f32 agreement-f32 sweep-bf16 agreement-bf16 attention-mma \
     attention-variants; do
     expect "$work/out" "^$part: passed"
     expect "$work/results.md" "^| $part | passed | [0-9]* |"

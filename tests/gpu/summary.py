@@ -94,21 +94,21 @@ for length, ours_then, theirs in ((32768, 28900, 17837), (65536, 21000, 15605), 
 
 
 def step(version):
-    """method → seconds of a token of the part step-VERSION.jsonl."""
+    """method, and questions where there are several → seconds of a token of the part step-VERSION.jsonl."""
     found = {}
     for line in lines(f"step-{version}.jsonl"):
         try:
             row = json.loads(line)
         except ValueError:
             continue
-        found[row["method"]] = row["token_s"]
+        found[row["method"] + (f", {row['branches']} questions" if row["branches"] > 1 else "")] = row["token_s"]
     return found
 
 
 for today, other in (("today", "launches"), ("small-today", "small-launches")):
     for version in (today, other):
-        for method in ("rope", "dpe"):
-            time, of_today = step(version).get(method), step(today).get(method)
+        for method, time in step(version).items():
+            of_today = step(today).get(method)
             if time and of_today:
                 add(f"a token, {method}, {version}", 1e3 * time, "ms", f"{time / of_today:.3f} of {today}")
 token, floor, memory = (of("rope", 131072, field) for field in ("token_s", "token_floor_s", "memory_bytes"))

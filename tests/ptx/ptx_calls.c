@@ -310,7 +310,9 @@ static void make_tables(const struct flash_case *c, uint32_t *tables[])
     }
 }
 
-static void decode(struct flash_shape shape, int plan_case, int64_t window, int64_t unit)
+/* Alone, or as the second of two calls, the first of which has no cache. */
+static void decode_as(int32_t which, struct flash_shape shape, int plan_case, int64_t window,
+                      int64_t unit)
 {
     enum { MOST_UNITS = 64 };
     struct flash_case c =
@@ -342,7 +344,8 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
     memcpy(call.q, c.call.q, sizeof call.q);
     for (int64_t at = 0; at < keys; at += unit) {
         const int64_t last = at + unit < keys ? at + unit : keys;
-        units[call.n_units++] = (struct dpe_decode_unit){at, last, 0, 0, (int32_t)shape.rows};
+        units[call.n_units++] =
+            (struct dpe_decode_unit){at, last, 0, 0, (int32_t)shape.rows, which};
     }
     call.n_units++; /* one that is empty */
     const int32_t n_units = (int32_t)call.n_units - 1,
@@ -357,7 +360,7 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
     }
     const size_t bytes = dpe_decode_partial_bytes(shape.n_kv_heads, d, call.n_units);
     call.partial = flash_memory((int64_t)bytes, 1);
-    write_case(&c, "decode");
+    write_case(&c, which > 0 ? "decode together" : "decode");
     write_keys(&c);
     region("cache", cache, (size_t)(shape.n_kv_heads * c.capacity * d) * 2, false);
     region("partial", call.partial, bytes, true);
@@ -369,7 +372,11 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
     }
     make_tables(&c, tables);
     set_bands(&c, tables, &call);
-    assert_int_equal(dpe_attention_decode(&call, NULL), 0);
+    struct dpe_decode calls[] = {call, call};
+    if (which > 0) {
+        calls[0].k = calls[0].v = NULL;
+    }
+    assert_int_equal(dpe_attention_decode_calls(calls, which + 1, NULL), 0);
     end(&c);
     for (int i = 0; i < DPE_MAX_BANDS; i++) {
         free(tables[i]);
@@ -380,8 +387,15 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
     free(cache);
 }
 
+static void decode(struct flash_shape shape, int plan_case, int64_t window, int64_t unit)
+{
+    decode_as(0, shape, plan_case, window, unit);
+}
+
 static void group_decode(void)
 {
+    decode_as(1, shape_of(DPE_BF16, 4, 2, 64, 150, 3), 1, 40, 64);
+    decode_as(1, shape_of(DPE_F16, 4, 2, 128, 90, 2), 12, 24, 64);
     decode(shape_of(DPE_BF16, 4, 2, 64, 200, 1), 0, 40, 128);
     decode(shape_of(DPE_F16, 4, 2, 64, 250, 3), 1, 40, 256);
     decode(shape_of(DPE_BF16, 2, 1, 96, 170, 2), 2, 30, 256);

@@ -391,14 +391,27 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
     }
 }
 
-void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
-                       const struct dpe_attention *args)
+static bool decodes(const struct dpe_attention *args)
 {
-    if (dpe_selects(&args->plan->selection)) {
-        dpe_cpu_attention_select(kernels, args);
-    } else if (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL) {
-        dpe_cpu_attention_decode(kernels, args);
-    } else {
-        attention_many(kernels, bf16, args);
+    return !dpe_selects(&args->plan->selection) &&
+           (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL);
+}
+
+void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
+                       const struct dpe_attention *args, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t some = 0;
+        while (i + some < n && decodes(&args[i + some])) {
+            some++;
+        }
+        if (some > 0) {
+            dpe_cpu_attention_decode(kernels, args + i, some);
+            i += some - 1;
+        } else if (dpe_selects(&args[i].plan->selection)) {
+            dpe_cpu_attention_select(kernels, &args[i]);
+        } else {
+            attention_many(kernels, bf16, &args[i]);
+        }
     }
 }

@@ -18,9 +18,9 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      int64_t keys, int64_t rows, int n_threads);
 /** Fills dpe_attention.marks (ops.h, slot represent). */
 void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
-/** The whole attention of one layer; picks the decode driver for few rows. bf16 not NULL: many rows
- *  without a selection in bfloat16. */
+/** The whole attention of one layer, as dpe_ops.attention; picks the decode driver for few rows.
+ *  bf16 not NULL: many rows without a selection in bfloat16. */
 void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
-                       const struct dpe_attention *args);
+                       const struct dpe_attention *args, int64_t n);
 
 #endif

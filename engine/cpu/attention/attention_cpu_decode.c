@@ -69,7 +69,9 @@ uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct 
                                   int64_t keys, int n_threads)
 {
     const struct dpe_attention most = dpe_cpu_attention_sized(config, plan, ROWS, n_threads);
-    return dpe_bytes_times(lay_out(&most, keys, dpe_rotated_most(plan).n).total, sizeof(float));
+    const struct layout layout = lay_out(&most, keys, dpe_rotated_most(plan).n);
+    /* Of several calls each begins on a whole line. */
+    return dpe_bytes_times(dpe_bytes_plus(layout.total, ROWS * ALIGN), sizeof(float));
 }
 
 /* ------------------------------------------------------------------------------- one query */
@@ -569,53 +571,107 @@ static void combine(const struct call *call, int64_t row, int64_t head)
     }
 }
 
-static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
+/* An item of several calls, which end at `ends`. */
+static void run_any(const struct call *calls, const int64_t *ends, int64_t item)
 {
-    struct call call = {
-        .kernels = kernels,
-        .args = args,
-        .q_copies = dpe_rotated_find(args->plan, args->rotation, false),
-        .k_copies = dpe_rotated_find(args->plan, args->rotation, true),
-    };
-    const int64_t keys = dpe_attention_keys(args);
-    call.layout = lay_out(args, keys, call.q_copies.n);
-    call.q = args->workspace;
-    call.parts = call.q + call.layout.part_at;
-    call.threads = call.q + call.layout.thread_at;
-    rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
-    int64_t shared = args->n_kv_heads * call.layout.splits;
-    int64_t items = args->rows * shared;
-    call.shares = shared >= 2 * args->n_threads || args->n_threads == 1;
-    int64_t work = args->rows * keys * args->n_heads * args->head_dim;
-    bool alone = work <= SMALL_WORK || args->n_threads == 1;
+    int64_t i = 0;
+    while (item >= ends[i]) {
+        i++;
+    }
+    run_item(&calls[i], i > 0 ? item - ends[i - 1] : item);
+}
+
+/* n calls of at most ROWS rows in all, whose items the threads take from one list. */
+static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args,
+                   int64_t n)
+{
+    struct call calls[ROWS];
+    int64_t ends[ROWS];
+    int64_t shared = 0;
+    int64_t items = 0;
+    int64_t work = 0;
+    uint64_t thread_floats = 0;
+    float *at = args->workspace;
+    const int n_threads = args->n_threads;
+    for (int64_t i = 0; i < n; i++, args++) {
+        struct call *call = &calls[i];
+        *call = (struct call){
+            .kernels = kernels,
+            .args = args,
+            .q_copies = dpe_rotated_find(args->plan, args->rotation, false),
+            .k_copies = dpe_rotated_find(args->plan, args->rotation, true),
+        };
+        const int64_t keys = dpe_attention_keys(args);
+        call->layout = lay_out(args, keys, call->q_copies.n);
+        call->q = at;
+        call->parts = at + call->layout.part_at;
+        at += call->layout.thread_at;
+        shared += args->n_kv_heads * call->layout.splits;
+        items += args->rows * args->n_kv_heads * call->layout.splits;
+        work += args->rows * keys * args->n_heads * args->head_dim;
+        ends[i] = items;
+        thread_floats =
+            call->layout.thread_floats > thread_floats ? call->layout.thread_floats : thread_floats;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        struct call *call = &calls[i];
+        call->threads = at;
+        call->layout.thread_floats = thread_floats;
+        call->shares = shared >= 2 * n_threads || n_threads == 1;
+        rotate_queries(call, (uint32_t *)(void *)(at + call->layout.select_at));
+    }
+    bool alone = work <= SMALL_WORK || n_threads == 1;
     for (int64_t i = 0; i < items && alone; i++) {
-        run_item(&call, i);
+        run_any(calls, ends, i);
     }
     if (!alone) {
-#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
         for (int64_t i = 0; i < items; i++) {
-            run_item(&call, i);
+            run_any(calls, ends, i);
         }
     }
-    for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
-        combine(&call, i / args->n_heads, i % args->n_heads);
+    for (int64_t c = 0; c < n; c++) {
+        const struct dpe_attention *a = calls[c].args;
+        for (int64_t i = 0; i < a->rows * a->n_heads; i++) {
+            combine(&calls[c], i / a->n_heads, i % a->n_heads);
+        }
     }
 }
 
-void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
-                              const struct dpe_attention *args)
+/* Some rows of a call as one of their own. */
+static struct dpe_attention rows_of(const struct dpe_attention *args, int64_t r, int64_t rows)
 {
-    int64_t width = args->n_heads * args->head_dim;
-    for (int64_t r = 0; r < args->rows; r += ROWS) {
-        struct dpe_attention part = *args;
-        part.rows = args->rows - r < ROWS ? args->rows - r : ROWS;
-        part.start += r;
-        part.positions = args->positions != NULL ? args->positions + r : NULL;
-        part.offsets = args->offsets != NULL ? args->offsets + r : NULL;
-        part.lents = args->lents != NULL ? args->lents + r : NULL;
-        part.q += r * width;
-        part.out += r * width;
-        part.lse = args->lse != NULL ? args->lse + r * args->n_heads : NULL;
-        decode(kernels, &part);
+    const int64_t width = args->n_heads * args->head_dim;
+    struct dpe_attention part = *args;
+    part.rows = rows;
+    part.start += r;
+    part.positions = args->positions != NULL ? args->positions + r : NULL;
+    part.offsets = args->offsets != NULL ? args->offsets + r : NULL;
+    part.lents = args->lents != NULL ? args->lents + r : NULL;
+    part.q += r * width;
+    part.out += r * width;
+    part.lse = args->lse != NULL ? args->lse + r * args->n_heads : NULL;
+    return part;
+}
+
+void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
+                              const struct dpe_attention *args, int64_t n)
+{
+    struct dpe_attention parts[ROWS];
+    int64_t n_parts = 0;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t r = 0; r < args[i].rows; r += ROWS) {
+            const int64_t some = dpe_least(ROWS, args[i].rows - r);
+            if (rows + some > ROWS) {
+                decode(kernels, parts, n_parts);
+                n_parts = rows = 0;
+            }
+            parts[n_parts++] = rows_of(&args[i], r, some);
+            rows += some;
+        }
+    }
+    if (rows > 0) {
+        decode(kernels, parts, n_parts);
     }
 }

@@ -119,9 +119,9 @@ void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
 uint64_t dpe_cpu_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t keys, int64_t rows, int n_threads);
 
-/** The decode driver and its workspace in bytes. */
+/** The decode driver, for n calls as dpe_ops.attention has them, and its workspace in bytes. */
 void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
-                              const struct dpe_attention *args);
+                              const struct dpe_attention *args, int64_t n);
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t keys, int n_threads);
 

@@ -184,6 +184,7 @@ struct dpe_backend {
 
 enum {
     DPE_CUDA_DECODE_ROWS = 256,  /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_STEP_ROWS = 64,     /**< of a step that may become a graph */
     DPE_CUDA_FEW_ROWS = 4,       /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,   /**< that units aim at */
     DPE_CUDA_PROCESSORS = 160,   /**< for which a split walk has room in the workspace */
@@ -298,7 +299,7 @@ dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
 /** Bytes of attention's workspace, as dpe_ops.attention_workspace. */
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads);
-void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
+void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args, int64_t n);
 /** The same of plans with a selection and of dpe_cuda_attention_window, and the slots that they
  * alone have. */
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -331,10 +332,14 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n
 void dpe_cuda_leave(struct dpe_backend *backend);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
-/** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; NULL on failure. */
+/** Rows first … first+rows−1 of a call. */
+struct dpe_cuda_rows {
+    const struct dpe_attention *args;
+    int64_t first, rows;
+};
+/** Units of the rows of n calls, made unless they are there already; NULL on failure. */
 const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *backend,
-                                                const struct dpe_attention *args, int64_t r0,
-                                                int64_t rows);
+                                                const struct dpe_cuda_rows *calls, int n);
 /** Tables that rotate the cache's keys further. */
 dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, struct dpe_cuda_plan *plan,
                                      int64_t capacity, struct dpe_error *err);

@@ -17,6 +17,16 @@ static struct dpe_row_rotation base_rotation(const struct dpe_cuda_plan *p)
     return rotation;
 }
 
+/* Rows that the next launch takes along. */
+static void put_off(struct dpe_backend *b, const struct dpe_rotated_rows *rows)
+{
+    struct dpe_cuda_pending *pending = &b->pending;
+    if (pending->n_rotated == DPE_ROTATED_AT_ONCE) {
+        dpe_cuda_make_pending(b);
+    }
+    pending->rotated[pending->n_rotated++] = *rows;
+}
+
 void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
                        const struct dpe_store *args)
 {
@@ -45,19 +55,17 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.to_offsets = b->offsets + first;
     }
     /* The launch that rotates queries takes these along. */
-    dpe_cuda_make_pending(b);
-    struct dpe_cuda_pending *pending = &b->pending;
-    pending->rotated[pending->n_rotated++] = rows;
+    put_off(b, &rows);
     rows.n_rotations = 0;
     rows.from = args->v;
     rows.to = args->cache_v;
-    pending->rotated[pending->n_rotated++] = rows;
+    put_off(b, &rows);
     if (args->cache_q != NULL) {
         rows.from = args->q;
         rows.from_row = n_heads * p->head_dim;
         rows.to = args->cache_q;
         rows.n_heads = n_heads;
-        pending->rotated[pending->n_rotated++] = rows;
+        put_off(b, &rows);
     }
 }
 
@@ -109,20 +117,35 @@ static uint64_t split_bytes(enum dpe_dtype dtype, int64_t head_dim)
     return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (head_dim + 1)) * sizeof(float);
 }
 
+/* Of decoding, whatever plans the sessions have that it is done for together. */
+static uint64_t decode_workspace(const struct dpe_config *config, int64_t rows)
+{
+    const enum dpe_dtype dtype = dpe_config_unpacked(config);
+    struct room room = {0};
+    if (dpe_decode_supports(dtype, config->head_dim, config->n_heads, config->n_kv_heads)) {
+        rows = dpe_least(rows, DPE_CUDA_DECODE_ROWS);
+        for (int copy = 0; copy < DPE_MAX_BANDS; copy++) {
+            (void)take(&room, config->n_heads, rows, config->head_dim, 2);
+        }
+        (void)take(&room, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
+    }
+    return room.used;
+}
+
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads)
 {
     (void)n_threads;
+    const uint64_t few = decode_workspace(config, rows);
     if (dpe_selects(&plan->selection) || dpe_selects(&config->selection)) {
-        return dpe_cuda_select_workspace(config, plan, keys, rows);
+        const uint64_t selects = dpe_cuda_select_workspace(config, plan, keys, rows);
+        return selects > few ? selects : few;
     }
     struct room room = {0};
-    struct room few = {0};
     uint64_t e = dpe_config_unpacked(config) == DPE_F32 ? 4 : 2;
     for (int band = 0; band < plan->n_bands; band++) {
         bool per_head = plan->bands[band].per_head && plan->mask != NULL;
         (void)take(&room, config->n_heads, rows, config->head_dim, e);
-        (void)take(&few, config->n_heads, rows, config->head_dim, e);
         if (band > 0) {
             (void)take(&room, per_head ? config->n_heads : config->n_kv_heads, keys,
                        config->head_dim, e);
@@ -131,11 +154,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
     /* A branch's keys and values in one piece. */
     (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
     (void)take(&room, 1, 1, 1, split_bytes(dpe_config_unpacked(config), config->head_dim));
-    if (dpe_decode_supports(dpe_config_unpacked(config), config->head_dim, config->n_heads,
-                            config->n_kv_heads)) {
-        (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
-    }
-    return room.used > few.used ? room.used : few.used;
+    return room.used > few ? room.used : few;
 }
 
 /* --------------------------------------------------------------------------------------- kernel */
@@ -267,12 +286,14 @@ static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t sta
 
 /* ------------------------------------------------------------------------------------ attention */
 
-/* Consecutive queries of one branch: positions start … of one call. */
+/* Consecutive queries of one branch: positions start … of one call. Or rows of a step, after the
+ * `before` rows of other runs that are decoded with them, `all` rows in all. */
 struct run {
     const struct dpe_attention *args;
     struct dpe_cuda_plan *plan;
     int64_t start, rows, offset;
-    const int64_t *positions; /* device, of a step's rows; else NULL */
+    int64_t first, before, all; /* first: of the call's rows */
+    const int64_t *positions;   /* device, of a step's rows; else NULL */
     const char *q;
     char *out;
     float *lse;
@@ -294,7 +315,7 @@ static struct dpe_row_rotation rotation_of(const struct dpe_cuda_plan *p,
     return rotation;
 }
 
-/* The copies go to q [DPE_MAX_BANDS], head after head; all are made in one pass. */
+/* The copies go to q [DPE_MAX_BANDS], head after head; the next launch makes them. */
 static void rotate_queries(struct dpe_backend *b, const struct run *run, struct room *room,
                            const void **q)
 {
@@ -308,7 +329,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .from_row = args->n_heads * args->head_dim,
         .from_head = args->head_dim,
         .to_row = args->head_dim,
-        .to_head = run->rows * args->head_dim,
+        .to_head = run->all * args->head_dim,
         .rows = run->rows,
         .head_dim = args->head_dim,
         .n_heads = args->n_heads,
@@ -319,15 +340,12 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
     };
     for (int c = 0; c < copies->n; c++) {
         rows.rotations[c] = rotation_of(run->plan, copies, c, args->layer);
-        to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
+        to[c] = take(room, args->n_heads, run->all, args->head_dim, b->element);
         q[c] = to[c];
     }
-    rows.to = to[0];
+    rows.to = to[0] + run->before * args->head_dim * (int64_t)b->element;
     rows.to_copy = copies->n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0;
-    /* With what goes into the cache. */
-    struct dpe_cuda_pending *pending = &b->pending;
-    pending->rotated[pending->n_rotated++] = rows;
-    dpe_cuda_make_pending(b);
+    put_off(b, &rows); /* with what goes into the cache */
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -468,72 +486,118 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
     launch(b, run->plan, &call);
 }
 
-/* Few rows over many keys; `r0` is the run's first row among those of the call. */
-static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
+/* Few rows over many keys: those of n runs together. */
+static void decode_runs(struct dpe_backend *b, const struct run *runs, int n)
 {
-    const struct dpe_attention *args = run->args;
-    struct room room = {.memory = args->workspace};
-    struct dpe_decode call = {0};
+    struct room most = {0};
+    struct dpe_decode calls[DPE_DECODE_CALLS] = {0};
     /* Before units are uploaded: that must not wait for what is pending. */
-    rotate_queries(b, run, &room, call.q);
-    const struct dpe_cuda_units *units =
-        b->failed ? NULL : dpe_cuda_use_units(b, args, r0, run->rows);
-    if (units == NULL) {
-        return;
+    for (int i = 0; i < n; i++) {
+        struct room room = {.memory = runs[i].args->workspace};
+        rotate_queries(b, &runs[i], &room, calls[i].q);
+        most = room.used > most.used ? room : most;
     }
-    dpe_cuda_decode_call(b, args, units, &call);
-    call.q_head_stride = run->rows * args->head_dim;
-    call.rows = run->rows;
-    call.out = run->out;
-    call.lse = run->lse;
-    call.partial = room.memory + room.used;
-    DPE_CUDA_LAUNCH(b, dpe_attention_decode(&call, NULL));
+    dpe_cuda_make_pending(b);
+    struct dpe_cuda_rows rows[DPE_DECODE_CALLS];
+    for (int i = 0; i < n; i++) {
+        rows[i] = (struct dpe_cuda_rows){runs[i].args, runs[i].first, runs[i].rows};
+    }
+    const struct dpe_cuda_units *units = b->failed ? NULL : dpe_cuda_use_units(b, rows, n);
+    for (int i = 0; i < n && units != NULL; i++) {
+        dpe_cuda_decode_call(b, runs[i].args, units, &calls[i]);
+        calls[i].q_head_stride = runs->all * runs->args->head_dim;
+        calls[i].rows = runs->all;
+        calls[i].out = runs->out;
+        calls[i].lse = runs->lse;
+        calls[i].partial = most.memory + most.used;
+    }
+    if (units != NULL) {
+        DPE_CUDA_LAUNCH(b, dpe_attention_decode_calls(calls, n, NULL));
+    }
 }
 
-void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
+/* Rows of a call, from row r on. */
+static struct run run_of(struct dpe_backend *b, const struct dpe_attention *args, int64_t r,
+                         int64_t rows)
 {
+    const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
     struct dpe_cuda_plan *plan = dpe_cuda_plan_of(b, args->plan);
-    if (dpe_selects(&args->plan->selection)) {
-        dpe_cuda_attention_select(b, args);
-        return;
-    }
-    if (dpe_selects(&b->config->selection)) {
-        dpe_cuda_attention_window(b, args);
-        return;
-    }
-    int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
-    struct run run = {
+    const bool steps = args->positions != NULL;
+    const bool one = steps && !plan->decodes; /* a row of a step as a run of its own */
+    return (struct run){
         .args = args,
         .plan = plan,
-        .start = args->start,
-        .rows = args->rows,
-        .offset = args->offset,
-        .q = (const char *)args->q,
-        .out = (char *)args->out,
-        .lse = args->lse,
+        .start = one ? args->positions[r] : args->start,
+        .rows = rows,
+        .offset = one ? args->offsets[r] : args->offset,
+        .first = r,
+        .all = rows,
+        .positions =
+            steps && !one ? b->positions + dpe_cuda_first_row(b, args->positions) + r : NULL,
+        .q = (const char *)args->q + r * row,
+        .out = (char *)args->out + r * row,
+        .lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads,
     };
-    const bool few = plan->decodes;
-    if (args->positions == NULL) {
-        if (few && args->rows <= DPE_CUDA_FEW_ROWS) {
-            decode_run(b, &run, 0);
-        } else {
-            attend_run(b, &run);
-        }
+}
+
+static bool selects(const struct dpe_backend *b, const struct dpe_attention *args)
+{
+    return dpe_selects(&args->plan->selection) || dpe_selects(&b->config->selection);
+}
+
+static void attend_call(struct dpe_backend *b, const struct dpe_attention *args)
+{
+    const bool few = dpe_cuda_plan_of(b, args->plan)->decodes;
+    const bool steps = args->positions != NULL;
+    if (selects(b, args)) {
+        (dpe_selects(&args->plan->selection) ? dpe_cuda_attention_select
+                                             : dpe_cuda_attention_window)(b, args);
         return;
     }
-    int64_t at_once = few ? DPE_CUDA_DECODE_ROWS : 1;
+    const int64_t at_once = !steps ? args->rows : few ? DPE_CUDA_DECODE_ROWS : 1;
     for (int64_t r = 0; r < args->rows; r += at_once) {
-        run.rows = args->rows - r < at_once ? args->rows - r : at_once;
-        run.q = (const char *)args->q + r * row;
-        run.out = (char *)args->out + r * row;
-        run.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
-        if (few) {
-            run.positions = b->positions + dpe_cuda_first_row(b, args->positions) + r;
-            decode_run(b, &run, r);
+        const struct run run = run_of(b, args, r, dpe_least(at_once, args->rows - r));
+        if (few && (steps || args->rows <= DPE_CUDA_FEW_ROWS)) {
+            decode_runs(b, &run, 1);
         } else {
-            run.start = args->positions[r];
-            run.offset = args->offsets[r];
             attend_run(b, &run);
         }
+    }
+}
+
+/* So many of the first of n calls as are steps of few rows; under a cap, which `decode_together`
+ * does not know, one. */
+static int attend_together(struct dpe_backend *b, const struct dpe_attention *args, int64_t n)
+{
+    struct run runs[DPE_DECODE_CALLS];
+    int64_t all = 0;
+    int some = 0;
+    while (some < dpe_least(n, DPE_DECODE_CALLS)) {
+        const struct dpe_attention *a = &args[some];
+        if (a->positions == NULL || selects(b, a) || !dpe_cuda_plan_of(b, a->plan)->decodes ||
+            all + a->rows > DPE_CUDA_DECODE_ROWS || (some > 0 && a->plan->attention_cap > 0.0)) {
+            break;
+        }
+        runs[some] = run_of(b, a, 0, a->rows);
+        runs[some++].before = all;
+        all += a->rows;
+    }
+    for (int i = 0; i < some; i++) {
+        runs[i].all = all;
+    }
+    if (some > 0) {
+        decode_runs(b, runs, some);
+    }
+    return some;
+}
+
+void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args, int64_t n)
+{
+    for (int64_t i = 0; i < n;) {
+        const int some = attend_together(b, args + i, n - i);
+        if (some == 0) {
+            attend_call(b, &args[i]);
+        }
+        i += some > 0 ? some : 1;
     }
 }

@@ -7,6 +7,7 @@
 struct piece {
     int64_t first, end, shift;
     int32_t row_first, n_rows;
+    int32_t call;
     bool own; /* of a row's second list of units */
 };
 
@@ -45,32 +46,36 @@ static int64_t unit_length(const struct piece *pieces, int64_t n, int64_t target
     return length;
 }
 
-/* Pieces of rows r0 … r0+rows−1, and rows and positions of `parts`; the number of pieces. */
-static int64_t find_pieces(const struct dpe_attention *args, int64_t r0, int64_t rows,
+/* Pieces of rows of a call, of which `before` rows of others come first, and rows and positions of
+ * `parts`; the number of pieces. */
+static int64_t find_pieces(const struct dpe_cuda_rows *rows, int32_t call, int64_t before,
                            struct piece *pieces, struct dpe_decode_parts *parts)
 {
+    const struct dpe_attention *args = rows->args;
+    const int64_t r0 = rows->first - before;
+    const int64_t end = before + rows->rows;
     int64_t most = dpe_decode_rows(args->n_heads, args->n_kv_heads);
     bool steps = args->positions != NULL;
     int64_t n = 0;
-    for (int64_t first = 0; first < rows; first += most) {
-        int32_t in_group = (int32_t)(rows - first < most ? rows - first : most);
+    for (int64_t first = before; first < end; first += most) {
+        int32_t in_group = (int32_t)(end - first < most ? end - first : most);
         int64_t last = dpe_attention_position(args, r0 + first + in_group - 1);
         bool apart = steps || (args->offset != 0 && last >= args->prefix);
         int64_t common = apart ? args->prefix : last + 1;
         if (common > 0) {
-            pieces[n++] = (struct piece){0, common, 0, (int32_t)first, in_group, false};
+            pieces[n++] = (struct piece){0, common, 0, (int32_t)first, in_group, call, false};
         }
         if (apart && !steps) {
-            pieces[n++] = (struct piece){args->prefix,   last + 1, args->offset,
-                                         (int32_t)first, in_group, true};
+            pieces[n++] = (struct piece){args->prefix, last + 1, args->offset, (int32_t)first,
+                                         in_group,     call,     true};
         }
         for (int32_t i = 0; i < in_group; i++) {
             int64_t r = first + i;
             int64_t m = dpe_attention_position(args, r0 + r);
             parts[r] = (struct dpe_decode_parts){.a_row = i, .b_row = steps ? 0 : i, .position = m};
             if (steps) {
-                pieces[n++] =
-                    (struct piece){args->prefix, m + 1, args->offsets[r0 + r], (int32_t)r, 1, true};
+                pieces[n++] = (struct piece){
+                    args->prefix, m + 1, args->offsets[r0 + r], (int32_t)r, 1, call, true};
             }
         }
     }
@@ -87,7 +92,8 @@ static void cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
         int64_t first = made;
         for (int64_t at = p->first; at < p->end; at += length) {
             int64_t end = p->end - at < length ? p->end : at + length;
-            units[made++] = (struct dpe_decode_unit){at, end, p->shift, p->row_first, p->n_rows};
+            units[made++] = (struct dpe_decode_unit){at,           end,       (int32_t)p->shift,
+                                                     p->row_first, p->n_rows, p->call};
         }
         for (int32_t r = p->row_first; r < p->row_first + p->n_rows; r++) {
             *(p->own ? &parts[r].b_first : &parts[r].a_first) = (int32_t)first;
@@ -147,29 +153,37 @@ static struct dpe_cuda_units *find_units(struct dpe_backend *b, const struct dpe
 }
 
 const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
-                                                const struct dpe_attention *args, int64_t r0,
-                                                int64_t rows)
+                                                const struct dpe_cuda_rows *calls, int n)
 {
+    const struct dpe_attention *args = calls->args;
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     const int64_t first =
-        args->positions != NULL ? dpe_cuda_first_row(b, args->positions) + r0 : r0;
+        calls->first + (args->positions != NULL ? dpe_cuda_first_row(b, args->positions) : 0);
+    int64_t rows = 0;
+    for (int i = 0; i < n; i++) {
+        rows += calls[i].rows;
+    }
     struct dpe_cuda_units *to = find_units(b, p, first, rows, args->start);
     if (to != NULL && to->rows > 0) {
         return b->failed ? NULL : to;
     }
-    DPE_OWNED struct piece *pieces = dpe_alloc((size_t)(2 * rows + 2), sizeof *pieces);
+    DPE_OWNED struct piece *pieces = dpe_alloc((size_t)(2 * rows + 2 * n), sizeof *pieces);
     DPE_OWNED struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
     DPE_OWNED struct dpe_decode_unit *units = NULL;
     if (to != NULL && pieces != NULL && parts != NULL) {
-        int64_t n = find_pieces(args, r0, rows, pieces, parts);
+        int64_t n_pieces = 0;
+        int64_t before = 0;
+        for (int i = 0; i < n; before += calls[i++].rows) {
+            n_pieces += find_pieces(&calls[i], i, before, pieces + n_pieces, parts);
+        }
         const int64_t target = target_units(b, p);
-        int64_t length = unit_length(pieces, n, target, dpe_decode_step(p->dealing));
+        int64_t length = unit_length(pieces, n_pieces, target, dpe_decode_step(p->dealing));
         const bool keeping = b->steps.keeping;
-        int64_t n_units = units_of(pieces, n, length);
+        int64_t n_units = units_of(pieces, n_pieces, length);
         n_units = keeping ? padded_units(target, n_units) : n_units;
         units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
-            cut_pieces(pieces, n, length, units, parts);
+            cut_pieces(pieces, n_pieces, length, units, parts);
             /* Nothing that the step has launched so far reads or writes units, so this does not
              * wait for it; nothing is pending (decode_run). */
             b->steps.keeping = false;

@@ -58,7 +58,7 @@ static void product_of(struct dpe_backend *b, const struct dpe_rt_product *p)
         };
         DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
     } else {
-        DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
+        DPE_CUDA_LAUNCH(b, dpe_rt_product(b->blas, p));
     }
 }
 

@@ -15,7 +15,7 @@ void dpe_cuda_begin_step(struct dpe_backend *b, const struct dpe_batch *batch)
     }
     /* What a selection launches changes from token to token. */
     steps->keeping = steps->on && b->ways.decodes && batch->positions != NULL &&
-                     batch->rows <= DPE_FEW_ROWS && b->peers->size == 1 && !b->each_call &&
+                     batch->rows <= DPE_CUDA_STEP_ROWS && b->peers->size == 1 && !b->each_call &&
                      !selects;
     steps->list.used = 0;
 }

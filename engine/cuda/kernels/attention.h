@@ -117,8 +117,9 @@ int dpe_attention_plain(const struct dpe_flash *call, void *stream);
 /** 32 bytes. n_rows 0: none, its block ends at once. */
 struct dpe_decode_unit {
     int64_t first, end;        /**< keys, by position */
-    int64_t shift;             /**< cache row − position */
+    int32_t shift;             /**< cache row − position */
     int32_t row_first, n_rows; /**< n_rows · (heads per KV head) ≤ 16 */
+    int32_t call;              /**< of those that are decoded together, whose keys they are */
 };
 /** The parts of a row: those of units a_first … a_end−1, in which it is row a_row, then b. 32
  * bytes. */
@@ -182,6 +183,10 @@ int64_t dpe_decode_step(struct dpe_decode_dealing dealing);
 uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units);
 /** Asynchronous on `stream`; the CUDA error code of the launches. */
 int dpe_attention_decode(const struct dpe_decode *call, void *stream);
+enum { DPE_DECODE_CALLS = 8 };
+/** n ≤ DPE_DECODE_CALLS calls as one, over the caches and under the plans of all: units, parts,
+ * rows, partial, out and lse are those of all calls together, and so is the layout of q. */
+int dpe_attention_decode_calls(const struct dpe_decode *calls, int n, void *stream);
 /** table [n] as dpe_decode_band.table: rotated by (cos, sin), rotated back by (undo_cos, undo_sin).
  */
 int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,

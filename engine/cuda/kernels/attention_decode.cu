@@ -199,13 +199,13 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
     }
 }
 
+/* The block's unit, whose keys are those of `call`. */
 template <class T, int D, bool CAPPED>
-__global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ dpe_decode call)
+__device__ __forceinline__ void take_unit(const dpe_decode &call, const dpe_decode_unit &unit)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
     const dpe_decode_dealing dealt = call.dealing;
-    const dpe_decode_unit &unit = call.units[blockIdx.x];
     if (unit.n_rows == 0) {
         return;
     }
@@ -220,7 +220,8 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     at.tables = dpe_shared_address(memory) + static_cast<uint32_t>(tables);
     at.words = at.tables + static_cast<uint32_t>(STAGES * dealt.turns * size::table +
                                                  warp * size::words + 8 * at.lane);
-    at.source = at.head * call.head_stride + (unit.shift + at.lane / size::lanes) * D +
+    at.source = at.head * call.head_stride +
+                static_cast<int64_t>(unit.shift + at.lane / size::lanes) * D +
                 at.lane % size::lanes * 8;
     at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
     at.first = static_cast<int>(unit.first);
@@ -279,6 +280,34 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     part<D> *parts = static_cast<part<D> *>(call.partial);
     int64_t slot = static_cast<int64_t>(blockIdx.x) * dealt.turns + at.turn;
     store_part<T, D>(unit, at, st, parts + slot * call.n_kv_heads + at.head);
+}
+
+template <class T, int D, bool CAPPED>
+__global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ dpe_decode call)
+{
+    take_unit<T, D, CAPPED>(call, call.units[blockIdx.x]);
+}
+
+struct decode_calls {
+    dpe_decode of[DPE_DECODE_CALLS];
+};
+
+template <class T, int D>
+__global__ void __launch_bounds__(32 * WARPS, 1)
+    decode_together(const __grid_constant__ decode_calls calls)
+{
+    const dpe_decode_unit &unit = calls.of[0].units[blockIdx.x];
+    if constexpr (D == 128) {
+        /* With its address in registers those of sm_100 and sm_120 would not suffice. */
+        __shared__ dpe_decode_unit copy;
+        if (threadIdx.x == 0) {
+            copy = unit;
+        }
+        __syncthreads();
+        take_unit<T, D, false>(calls.of[copy.call], copy);
+    } else {
+        take_unit<T, D, false>(calls.of[unit.call], unit);
+    }
 }
 
 /* The parts of a row: those of its units' turns, first of list a, then of b. Offsets count floats
@@ -425,7 +454,7 @@ __global__ void fill_table(const float *cosine, const float *sine, const float *
     }
 }
 
-template <class T, int D> int launch(const dpe_decode *call, void *stream)
+template <class T, int D> int launch(const dpe_decode *call, int n, void *stream)
 {
     using size = sizes<D>;
     const dpe_decode_dealing dealt = call->dealing;
@@ -436,7 +465,13 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
     auto kernel = call->cap > 0.0F ? decode<T, D, true> : decode<T, D, false>;
-    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
+    const unsigned threads = static_cast<unsigned>(32 * warps);
+    decode_calls calls = {};
+    for (int i = 0; i < n; i++) {
+        calls.of[i] = call[i];
+    }
+    int error = n == 1 ? dpe_launch(kernel, grid, threads, shared, stream, *call)
+                       : dpe_launch(decode_together<T, D>, grid, threads, shared, stream, calls);
     if (error != 0) {
         return error;
     }
@@ -444,17 +479,17 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, stream, *call);
 }
 
-template <class T> int launch_of(const dpe_decode *call, void *stream)
+template <class T> int launch_of(const dpe_decode *call, int n, void *stream)
 {
     switch (call->head_dim) {
     case 64:
-        return launch<T, 64>(call, stream);
+        return launch<T, 64>(call, n, stream);
     case 96:
-        return launch<T, 96>(call, stream);
+        return launch<T, 96>(call, n, stream);
     case 128:
-        return launch<T, 128>(call, stream);
+        return launch<T, 128>(call, n, stream);
     case 256:
-        return launch<T, 256>(call, stream);
+        return launch<T, 256>(call, n, stream);
     default:
         return 1;
     }
@@ -515,11 +550,16 @@ uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t 
 
 int dpe_attention_decode(const struct dpe_decode *call, void *stream)
 {
-    switch (call->dtype) {
+    return dpe_attention_decode_calls(call, 1, stream);
+}
+
+int dpe_attention_decode_calls(const struct dpe_decode *calls, int n, void *stream)
+{
+    switch (n < 1 || n > DPE_DECODE_CALLS ? DPE_F32 : calls->dtype) {
     case DPE_F16:
-        return launch_of<dpe_f16>(call, stream);
+        return launch_of<dpe_f16>(calls, n, stream);
     case DPE_BF16:
-        return launch_of<dpe_bf16>(call, stream);
+        return launch_of<dpe_bf16>(calls, n, stream);
     default:
         return 1;
     }

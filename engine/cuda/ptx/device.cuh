@@ -67,7 +67,8 @@ static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t
                                              stream,
                                              static_cast<int32_t>(sizeof...(P)),
                                              pointers,
-                                             sizes};
+                                             sizes,
+                                             NULL};
     return dpe_rt_launch(&launch);
 }
 

@@ -24,6 +24,9 @@ struct dpe_kernel_launch {
     int32_t n;
     const void *const *arguments; /**< [n], of `sizes` bytes each, aligned to at most 64 */
     const uint32_t *sizes;
+    /** NULL: a kernel. Else what is called with the arguments alone, and puts its work on
+     * dpe_rt_stream() by itself: a product of cuBLAS. */
+    int (*product)(const void *const *arguments);
 };
 /** Launch, or keep for later (dpe_launches_keep); the CUDA error code, 0 = good. */
 int dpe_rt_launch(const struct dpe_kernel_launch *launch);

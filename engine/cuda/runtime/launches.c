@@ -63,6 +63,7 @@ static bool add(struct dpe_launches *list, const struct dpe_kernel_launch *launc
     head->launch.shared = launch->shared;
     head->launch.stream = launch->stream;
     head->launch.n = launch->n;
+    head->launch.product = launch->product;
     memcpy(head->sizes, launch->sizes, (size_t)launch->n * sizeof *launch->sizes);
     at += aligned(sizeof *head);
     for (int i = 0; i < launch->n; i++) {

@@ -282,6 +282,9 @@ void dpe_rt_code(int *machine, int *ptx)
 
 static int launch_now(const struct dpe_kernel_launch *launch)
 {
+    if (launch->product != NULL) {
+        return launch->product(launch->arguments);
+    }
     last_kernel = launch->kernel;
     const cudaLaunchConfig_t config = {
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
@@ -367,14 +370,19 @@ typedef cublasStatus_t (*create_function)(cublasHandle_t *);
 typedef cublasStatus_t (*destroy_function)(cublasHandle_t);
 typedef cublasStatus_t (*mode_function)(cublasHandle_t, cublasMath_t);
 typedef cublasStatus_t (*stream_function)(cublasHandle_t, cudaStream_t);
+typedef cublasStatus_t (*workspace_function)(cublasHandle_t, void *, size_t);
 typedef cublasStatus_t (*gemm_function)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                         int, int, const void *, const void *, cudaDataType, int,
                                         const void *, cudaDataType, int, const void *, void *,
                                         cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
 typedef const char *(*text_function)(cublasStatus_t);
 
+/* What cuBLAS advises for Hopper. Without a workspace of ours, a graph would allocate one for each
+ * product. */
+enum { WORKSPACE_BYTES = 32 << 20 };
+
 struct dpe_rt_blas {
-    void *library;
+    void *library, *workspace;
     cublasHandle_t handle;
     destroy_function destroy;
     gemm_function gemm;
@@ -420,6 +428,7 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
     create_function create = NULL;
     mode_function set_mode = NULL;
     stream_function set_stream = NULL;
+    workspace_function set_workspace = NULL;
     struct dpe_rt_blas *made = dpe_alloc_zero(1, sizeof *made);
     if (made == NULL) {
         dlclose(library);
@@ -429,16 +438,20 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
     FIND(create, library, "cublasCreate_v2");
     FIND(set_mode, library, "cublasSetMathMode");
     FIND(set_stream, library, "cublasSetStream_v2");
+    FIND(set_workspace, library, "cublasSetWorkspace_v2");
     FIND(made->destroy, library, "cublasDestroy_v2");
     FIND(made->gemm, library, "cublasGemmEx");
     FIND(blas_text, library, "cublasGetStatusString");
     cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (create != NULL && set_mode != NULL && set_stream != NULL && made->destroy != NULL &&
-        made->gemm != NULL) {
+    if (create != NULL && set_mode != NULL && set_stream != NULL && set_workspace != NULL &&
+        made->destroy != NULL && made->gemm != NULL) {
         code = create(&made->handle);
     }
     if (code == CUBLAS_STATUS_SUCCESS) {
         code = set_stream(made->handle, dpe_rt_stream());
+    }
+    if (code == CUBLAS_STATUS_SUCCESS && dpe_rt_allocate(&made->workspace, WORKSPACE_BYTES) == 0) {
+        code = set_workspace(made->handle, made->workspace, WORKSPACE_BYTES);
     }
     if (code == CUBLAS_STATUS_SUCCESS) {
         /* Else what is split along k may be added up in the dtype of the result. */
@@ -460,6 +473,7 @@ void dpe_rt_blas_close(struct dpe_rt_blas *blas)
     }
     if (blas->handle != NULL && !atomic_load(&hangs)) {
         (void)blas->destroy(blas->handle);
+        (void)dpe_rt_release(blas->workspace);
     }
     /* The library stays: its threads and the driver's hooks do not like to be unloaded. */
     free(blas);
@@ -470,8 +484,10 @@ static cudaDataType type_of(enum dpe_dtype dtype)
     return dtype == DPE_F32 ? CUDA_R_32F : (dtype == DPE_F16 ? CUDA_R_16F : CUDA_R_16BF);
 }
 
-int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
+static int multiply(const void *const *arguments)
 {
+    const struct dpe_rt_blas *blas = *(struct dpe_rt_blas *const *)arguments[0];
+    const struct dpe_rt_product *p = arguments[1];
     const float one = 1.0f;
     const float beta = p->accumulate ? 1.0f : 0.0f;
     cudaDataType in = type_of(p->dtype);
@@ -481,6 +497,15 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
                                      (int)p->k, &beta, p->out, p->out_float ? CUDA_R_32F : in,
                                      (int)p->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
+}
+
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product)
+{
+    const void *const arguments[] = {&blas, product};
+    const uint32_t sizes[] = {sizeof blas, sizeof *product};
+    const struct dpe_kernel_launch launch = {
+        .n = 2, .arguments = arguments, .sizes = sizes, .product = multiply};
+    return dpe_rt_launch(&launch);
 }
 
 /* ------------------------------------------------------------- the library of sums through NCCL */

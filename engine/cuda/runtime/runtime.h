@@ -78,16 +78,18 @@ struct dpe_rt_blas;
 /** DPE_NO_DEVICE when the library is not found or cannot start. */
 dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err);
 void dpe_rt_blas_close(struct dpe_rt_blas *blas);
-/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to what is in out; sums in float. */
+/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to what is in out; sums in float. Without
+ * padding, so that launches can be compared. */
 struct dpe_rt_product {
     enum dpe_dtype dtype; /**< of w and x */
-    bool out_float;       /**< out is float; else of that dtype */
-    bool accumulate;
+    uint16_t out_float;   /**< 1: out is float; 0: of that dtype */
+    uint16_t accumulate;  /**< 1: added */
     const void *w, *x;
     void *out;
     int64_t rows, n, k; /**< each below 2^31 */
 };
-/** A failure of cuBLAS is its code + DPE_RT_BLAS; dpe_rt_text has their names as well. */
+/** A launch, which can be kept and be part of a graph. A failure of cuBLAS is its code +
+ * DPE_RT_BLAS; dpe_rt_text has their names as well. */
 int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product);
 enum { DPE_RT_BLAS = 100000 };
 

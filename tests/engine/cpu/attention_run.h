@@ -39,7 +39,7 @@ static inline void run_cpu(const struct dpe_cpu_kernels *kernels, const struct d
         args.q = in->q + at * width;
         args.out = guarded + NEAR_GUARD + at * width;
         args.lse = guarded_lse + NEAR_GUARD + at * shape->n_heads;
-        dpe_cpu_attention(kernels, bf16, &args);
+        dpe_cpu_attention(kernels, bf16, &args, 1);
     }
     assert_int_equal(near_guard_broken(guarded, NEAR_GUARD), 0);
     assert_int_equal(near_guard_broken(guarded + NEAR_GUARD + n, NEAR_GUARD), 0);

@@ -373,7 +373,7 @@ static void keys_and_values_of_a_cache(void **state)
     args.workspace = dpe_alloc(dpe_cpu_attention_workspace(kernels, bf16, &in.config, &in.plan,
                                                            shape.capacity, shape.rows, 2),
                                1);
-    dpe_cpu_attention(kernels, bf16, &args);
+    dpe_cpu_attention(kernels, bf16, &args, 1);
     assert_memory_equal(out, want, n * sizeof *out);
     dpe_kv_destroy(args.kv);
     free(args.workspace);

@@ -93,7 +93,7 @@ static struct truth truth_make(const struct inputs *in, const struct shape *shap
     args.workspace = dpe_alloc(dpe_ops_reference()->attention_workspace(
                                    &in->config, &in->plan, shape->capacity, shape->rows, 2),
                                1);
-    dpe_ops_reference()->attention(NULL, &args);
+    dpe_ops_reference()->attention(NULL, &args, 1);
     for (size_t i = 0; i < truth.n; i++) {
         truth.out[i] = (double)args.out[i];
     }
@@ -241,7 +241,7 @@ static void check_branches(enum plan_kind kind, struct shape shape)
         args.out = out;
         args.workspace = dpe_alloc(
             reference->attention_workspace(&in.config, &in.plan, shape.capacity, shape.rows, 2), 1);
-        reference->attention(NULL, &args);
+        reference->attention(NULL, &args, 1);
         free(args.workspace);
         for (size_t x = 0; x < truth.n; x++) {
             assert_true((double)out[x] == truth.out[x]);
@@ -269,6 +269,57 @@ static void branches_after_a_prefix(void **state)
         check_branches((enum plan_kind)kind, (struct shape){4, 2, 24, 900, 70, 990, 200, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){3, 1, 32, 0, 70, 70, 9, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){70, 1, 8, 90, 16, 110, 20, 0, {0}});
+    }
+}
+
+enum { CALLS = 8 }; /* one for each plan */
+
+/* Calls as a step of several sessions has them, in a workspace that is as large as the largest
+ * needs: each has the bits that it has alone. */
+static void calls_together(void **state)
+{
+    (void)state;
+    static const int64_t rows[CALLS] = {3, 16, 7, 1, 20, 2, 5, 1};
+    static const int64_t starts[CALLS] = {900, 40, 0, 1500, 300, 2000, 9, 1030};
+    struct inputs in[CALLS];
+    struct shape shapes[CALLS];
+    struct dpe_attention args[CALLS];
+    static int64_t positions[CALLS][MOST_ROWS], offsets[CALLS][MOST_ROWS];
+    static float alone[CALLS][20 * 120], together[CALLS][20 * 120];
+    static float lse[CALLS][20 * 6], lse_together[CALLS][20 * 6];
+    int n_kernels = 0;
+    const struct dpe_cpu_kernels *const *kernels = all_kernels(&n_kernels);
+    for (int c = 0; c < CALLS; c++) {
+        shapes[c] =
+            (struct shape){6, 2, 20, starts[c], rows[c], starts[c] + rows[c] + 3, 90, 0, {0}};
+        in[c] = inputs_make((enum plan_kind)(c % N_PLANS), &shapes[c]);
+    }
+    for (int i = 0; i < 2 * n_kernels; i++) {
+        const struct dpe_cpu_kernels *k = kernels[i / 2];
+        const int threads = i % 2 == 0 ? 1 : 3;
+        uint64_t bytes = 0;
+        for (int c = 0; c < CALLS; c++) {
+            run_cpu(k, NULL, &in[c], &shapes[c], threads, 0, alone[c], lse[c]);
+            const uint64_t own = dpe_cpu_attention_workspace(
+                k, NULL, &in[c].config, &in[c].plan, shapes[c].capacity, shapes[c].rows, threads);
+            bytes = own > bytes ? own : bytes;
+            args[c] = arguments(&in[c], &shapes[c], threads);
+            place_rows(&args[c], &shapes[c], 0, true, positions[c], offsets[c]);
+            args[c].out = together[c];
+            args[c].lse = lse_together[c];
+        }
+        float *workspace = dpe_alloc(bytes, 1);
+        near_guard_fill(workspace, bytes / sizeof *workspace);
+        for (int c = 0; c < CALLS; c++) {
+            args[c].workspace = workspace;
+        }
+        dpe_cpu_attention(k, NULL, args, CALLS);
+        free(workspace);
+        assert_memory_equal(together, alone, sizeof alone);
+        assert_memory_equal(lse_together, lse, sizeof lse);
+    }
+    for (int c = 0; c < CALLS; c++) {
+        inputs_free(&in[c]);
     }
 }
 
@@ -401,6 +452,7 @@ int main(void)
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(branches_after_a_prefix),
+        cmocka_unit_test(calls_together),
         cmocka_unit_test(nan_stays_at_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,7 @@ static struct outputs run(const struct dpe_plan *plan, const struct inputs *in, 
     args.workspace =
         dpe_alloc(ops->attention_workspace(&config, plan, in->capacity, rows, n_threads), 1);
     assert_non_null(args.workspace);
-    ops->attention(NULL, &args);
+    ops->attention(NULL, &args, 1);
     assert_int_equal(near_guard_broken(o.memory, NEAR_GUARD), 0);
     assert_int_equal(near_guard_broken(o.out + n * DIM, NEAR_GUARD), 0);
     assert_int_equal(near_guard_broken(o.lse + n, NEAR_GUARD), 0);

@@ -96,7 +96,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
             filled.offset = shape->offset[b];
             dpe_cpu_represent(kernels, &filled);
         }
-        dpe_cpu_attention(kernels, NULL, &args);
+        dpe_cpu_attention(kernels, NULL, &args, 1);
     }
     free(setting->marks);
     setting->marks = NULL;
@@ -120,7 +120,7 @@ static void reference(const struct setting *setting, float *out, float *lse)
     args.lse = lse;
     args.workspace = dpe_alloc(
         ops->attention_workspace(&in->config, &in->plan, shape->capacity, shape->rows, 2), 1);
-    ops->attention(NULL, &args);
+    ops->attention(NULL, &args, 1);
     free(args.workspace);
 }
 

@@ -285,7 +285,7 @@ static void flash_oracle(struct flash_case *c)
         .workspace = workspace,
         .n_threads = 1,
     };
-    ops->attention(NULL, &args);
+    ops->attention(NULL, &args, 1);
     for (int64_t i = 0; i < n * s->head_dim; i++) {
         c->want[i] = (double)out[i];
     }

@@ -145,9 +145,9 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
             dpe_cpu_represent(kernels, &args);
         }
         if (fast) {
-            dpe_cpu_attention(kernels, NULL, &args);
+            dpe_cpu_attention(kernels, NULL, &args, 1);
         } else {
-            reference->attention(NULL, &args);
+            reference->attention(NULL, &args, 1);
         }
     }
     free(workspace);

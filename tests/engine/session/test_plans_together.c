@@ -14,6 +14,7 @@
 #include "tests/engine/session/session_case.h"
 
 enum { SESSIONS = 4, MOST_BRANCHES = 5, ROOM = 12, STEPS = 6, CHUNK = 24 };
+enum { MOST_SESSIONS = 19 }; /* more than go into attention at a time */
 enum { MOST_ROWS = SESSIONS * MOST_BRANCHES };
 
 static bool on_cuda;
@@ -27,9 +28,9 @@ struct world {
     const struct tiny *tiny;
     const char *device;
     enum dpe_kv_type type;
-    struct side sides[SESSIONS];
+    struct side sides[MOST_SESSIONS];
     int n;
-    struct dpe_session *together[SESSIONS], *alone[SESSIONS];
+    struct dpe_session *together[MOST_SESSIONS], *alone[MOST_SESSIONS];
 };
 
 static int32_t token_of(const struct tiny *tiny, int64_t session, int64_t i)
@@ -117,7 +118,7 @@ static void expect_same(const struct world *world, int64_t rows, const float *go
 static void one_step(struct world *world, int step)
 {
     struct dpe_error err = {0};
-    struct dpe_session_part parts[SESSIONS];
+    struct dpe_session_part parts[MOST_SESSIONS];
     int64_t branches[MOST_ROWS];
     int32_t tokens[MOST_ROWS];
     int32_t best[MOST_ROWS];
@@ -244,6 +245,22 @@ static void contexts_of_one_plan(void **state)
         for (int s = 0; s < world.n; s++) {
             world.sides[s] = (struct side){"dpe:window=5,groups=3,scales=1/2.5/4", 29 - 4 * s,
                                            i > 0 ? MOST_BRANCHES : 2};
+        }
+        run_world(&world);
+    }
+    tiny_close(&tiny);
+}
+
+static void many_contexts(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"rope", "dpe:window=5,groups=3,scales=1/2.5/4",
+                                        "self-extend:window=5,group=4"};
+    struct tiny tiny = tiny_open("llama");
+    for (int d = 0; d < N_DEVICES; d++) {
+        struct world world = {.tiny = &tiny, .device = devices[d], .n = MOST_SESSIONS};
+        for (int s = 0; s < world.n; s++) {
+            world.sides[s] = (struct side){specs[s % 3], 23 - s, 1};
         }
         run_world(&world);
     }
@@ -384,6 +401,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_side_by_side),
         cmocka_unit_test(contexts_of_one_plan),
+        cmocka_unit_test(many_contexts),
         cmocka_unit_test(generated_as_alone),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

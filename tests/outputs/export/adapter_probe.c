@@ -89,7 +89,7 @@ static dpe_status attend(const struct dpe_plan *plan, const struct dpe_config *c
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     if (status == DPE_OK) {
-        ops->attention(NULL, &call);
+        ops->attention(NULL, &call, 1);
         status = write_file(out, call.out, bytes, err);
     }
     free(call.out);

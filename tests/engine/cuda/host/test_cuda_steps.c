@@ -14,11 +14,13 @@
 /* Every position has a step of its own. The prompt ends before 128 keys, where a row's keys are cut
  * into more units, so that the launches of a step change on the way. */
 enum { PROMPT = 120, STEPS = 14, ROOM = 20, BRANCHES = 3 };
+/* Steps of many rows, whose products are cuBLAS's. */
+enum { MOST_ROWS = 64, SHORT_PROMPT = 21, FEW_STEPS = 8 };
 
 /* What the steps of a session gave. */
 struct outcome {
-    float logits[STEPS][BRANCHES][VOCAB];
-    int32_t best[STEPS][BRANCHES];
+    float logits[STEPS][MOST_ROWS][VOCAB];
+    int32_t best[STEPS][MOST_ROWS];
 };
 
 /* Steps of `n` branches, of one less after half of them; by turns logits and the likeliest tokens.
@@ -28,21 +30,27 @@ static void run_steps(const struct wide *wide, const struct dpe_plan *plan, int6
 {
     struct dpe_error err = {0};
     struct dpe_session *session = NULL;
+    const bool many = n > BRANCHES;
+    const int64_t prompt = many ? SHORT_PROMPT : PROMPT;
+    const int steps = many ? FEW_STEPS : STEPS;
     const struct dpe_session_options options = {.device = "cuda",
                                                 .n_threads = 1,
-                                                .capacity = PROMPT + BRANCHES * ROOM,
-                                                .positions = PROMPT + ROOM,
-                                                .branches = BRANCHES,
-                                                .prefill_chunk = PROMPT};
-    const int64_t which[BRANCHES] = {n > 1 ? 1 : 0, 0, 2};
+                                                .capacity = prompt + n * ROOM,
+                                                .positions = prompt + ROOM,
+                                                .branches = n,
+                                                .prefill_chunk = prompt};
+    int64_t which[MOST_ROWS];
+    for (int64_t i = 0; i < n; i++) {
+        which[i] = i < 2 && n > 1 ? 1 - i : i;
+    }
     memset(out, 0, sizeof *out);
     TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
-    TINY_OK(dpe_session_feed(session, wide->tokens, PROMPT, NULL, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens, prompt, NULL, &err), err);
     if (n > 1) {
         TINY_OK(dpe_session_branch(session, n, ROOM, &err), err);
     }
-    for (int step = 0; step < STEPS; step++) {
-        int64_t rows = n > 1 && step >= STEPS / 2 ? n - 1 : n;
+    for (int step = 0; step < steps; step++) {
+        int64_t rows = n > 1 && step >= steps / 2 ? n - 1 : n;
         const int32_t *tokens = wide->tokens + 7 * step;
         if (step % 3 == 2) {
             TINY_OK(dpe_session_step_best(session, rows, which, tokens, out->best[step], &err),
@@ -64,7 +72,7 @@ static void expect_same(const char *what)
         if (memcmp(plain.logits[step], graphs.logits[step], sizeof plain.logits[step]) != 0 ||
             memcmp(plain.best[step], graphs.best[step], sizeof plain.best[step]) != 0) {
             fail_msg("%s: step %d differs, by up to %.2e", what, step,
-                     worst(graphs.logits[step][0], plain.logits[step][0], BRANCHES * VOCAB));
+                     worst(graphs.logits[step][0], plain.logits[step][0], MOST_ROWS * VOCAB));
         }
     }
 }
@@ -90,7 +98,12 @@ static void same_as_launch_by_launch(void **state)
         {"capability=80", 2, 2, 64, DPE_BF16, 1, 33, 3, STATES},
         {"capability=80", 2, 2, 64, DPE_BF16, 1, 33, 3, EXPERTS},
         {"capability=80", 4, 1, 128, DPE_BF16, 0, 33, 3, SIZES},
+        {"capability=80", 4, 2, 64, DPE_BF16, 1, 9, 16, PLAIN},
+        {"capability=90", 2, 1, 64, DPE_F16, 0, 9, 32, EXPERTS},
+        {"capability=80", 2, 2, 64, DPE_BF16, 2, 9, 16, STATES},
+        {"capability=80", 2, 1, 64, DPE_BF16, 1, 9, MOST_ROWS, PLAIN},
     };
+    uint64_t made = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wide wide =
             cases[i].kind == STATES    ? wide_with_states(cases[i].head_dim, cases[i].dtype)
@@ -105,15 +118,19 @@ static void same_as_launch_by_launch(void **state)
         run_steps(&wide, &plan, cases[i].rows, &plain);
         unsetenv("DPE_CUDA_GRAPHS");
         const struct fake_counts before = counts_if_emulated();
-        assert_true(cuda_is_real() || before.graphs == (uint64_t)(4 * i));
+        assert_true(cuda_is_real() || before.graphs == made);
         run_steps(&wide, &plan, cases[i].rows, &graphs);
         expect_same("graphs");
         if (!cuda_is_real()) {
             /* Steps with logits and with tokens; of each of them two kinds: of one row, before and
              * after 128 keys, of several rows, before and after the last branch has ended. Each
-             * kind comes once launch by launch. */
-            assert_int_equal(counts().graphs - before.graphs, 4);
-            assert_int_equal(counts().graph_runs - before.graph_runs, STEPS - 4);
+             * kind comes once launch by launch; where there are few steps, those with tokens do not
+             * come again. */
+            const bool many = cases[i].rows > BRANCHES;
+            made += many ? 2 : 4;
+            assert_int_equal(counts().graphs, made);
+            assert_int_equal(counts().graph_runs - before.graph_runs,
+                             (many ? FEW_STEPS : STEPS) - 4);
         }
         dpe_plan_free(&plan);
         dpe_model_close(wide.model);
@@ -121,38 +138,40 @@ static void same_as_launch_by_launch(void **state)
     expect_clean();
 }
 
-enum { SIDES = 3, SIDE_ROWS = 6 };
-static const int64_t side_branches[SIDES] = {2, 1, 3};
-static const int64_t side_prompts[SIDES] = {PROMPT, 33, 70};
+/* Sessions beside each other; MOST_SIDES are more than one launch decodes. */
+enum { SIDES = 3, MOST_SIDES = 9, SIDE_ROWS = 12 };
+static const int64_t side_branches[MOST_SIDES] = {2, 1, 3, 1, 1, 1, 1, 1, 1};
+static const int64_t side_prompts[MOST_SIDES] = {PROMPT, 33, 70, 5, 0, 17, 9, 40, 1};
 
 struct side_outcome {
-    float logits[STEPS][SIDE_ROWS][VOCAB];
+    float logits[FEW_STEPS][SIDE_ROWS][VOCAB];
 };
 
 /* Steps of sessions beside each other, each with a plan, a prompt and branches of its own, without
  * the last one after half of them; or, alone, of one session after another. */
-static void run_sides(const struct wide *wide, const struct dpe_plan *plans, bool alone,
+static void run_sides(const struct wide *wide, const struct dpe_plan *plans, int sides, bool alone,
                       struct side_outcome *out)
 {
     static const int64_t which[] = {0, 1, 2};
     struct dpe_error err = {0};
-    struct dpe_session *sessions[SIDES];
-    struct dpe_session_part parts[SIDES];
+    struct dpe_session *sessions[MOST_SIDES];
+    struct dpe_session_part parts[MOST_SIDES];
     struct dpe_session_options options = {
         .device = "cuda", .n_threads = 1, .prefill_chunk = PROMPT};
     memset(out, 0, sizeof *out);
-    for (int s = 0; s < SIDES; s++) {
+    for (int s = 0; s < sides; s++) {
         options.branches = side_branches[s];
         options.capacity = side_prompts[s] + side_branches[s] * ROOM;
         options.positions = side_prompts[s] + ROOM;
-        TINY_OK(dpe_session_create(wide->model, &plans[s], &options, &sessions[s], &err), err);
+        TINY_OK(dpe_session_create(wide->model, &plans[s % SIDES], &options, &sessions[s], &err),
+                err);
         options.beside = alone ? NULL : sessions[0];
         TINY_OK(dpe_session_feed(sessions[s], wide->tokens + s, side_prompts[s], NULL, &err), err);
         TINY_OK(dpe_session_branch(sessions[s], side_branches[s], ROOM, &err), err);
         parts[s] = (struct dpe_session_part){sessions[s], side_branches[s], which};
     }
-    for (int step = 0; step < STEPS; step++) {
-        const int n = step < STEPS / 2 ? SIDES : SIDES - 1;
+    for (int step = 0; step < FEW_STEPS; step++) {
+        const int n = step < FEW_STEPS / 2 ? sides : sides - 1;
         const int32_t *tokens = wide->tokens + 7 * step;
         float(*to)[VOCAB] = out->logits[step];
         for (int s = 0; s < n; s += alone ? 1 : n) {
@@ -162,7 +181,7 @@ static void run_sides(const struct wide *wide, const struct dpe_plan *plans, boo
             to += side_branches[s];
         }
     }
-    for (int s = SIDES - 1; s >= 0; s--) {
+    for (int s = sides - 1; s >= 0; s--) {
         dpe_session_destroy(sessions[s]);
     }
 }
@@ -171,30 +190,79 @@ static void sessions_step_together(void **state)
 {
     (void)state;
     static struct side_outcome alone, launches, as_graphs;
-    enum { N = STEPS * SIDE_ROWS * VOCAB };
-    for (int states = 0; states < 2; states++) {
-        struct wide wide = states ? wide_with_states(64, DPE_BF16) : wide_open(4, 2, 64, DPE_BF16);
+    enum { N = FEW_STEPS * SIDE_ROWS * VOCAB };
+    for (int i = 0; i < 3; i++) {
+        /* Of the first, whose warps take a KV head each, contexts have several units. */
+        struct wide wide = i == 0   ? wide_open(8, 8, 64, DPE_F16)
+                           : i == 1 ? wide_with_states(64, DPE_BF16)
+                                    : wide_open(4, 1, 128, DPE_F16);
+        const int sides = i == 2 ? MOST_SIDES : SIDES;
         struct dpe_plan plans[SIDES];
         for (int s = 0; s < SIDES; s++) {
             plan_case_make(s, 33, &wide.config, &plans[s]);
         }
         device("capability=80");
         setenv("DPE_CUDA_GRAPHS", "off", 1);
-        run_sides(&wide, plans, true, &alone);
-        run_sides(&wide, plans, false, &launches);
+        run_sides(&wide, plans, sides, true, &alone);
+        run_sides(&wide, plans, sides, false, &launches);
         unsetenv("DPE_CUDA_GRAPHS");
         const struct fake_counts before = counts_if_emulated();
-        run_sides(&wide, plans, false, &as_graphs);
+        run_sides(&wide, plans, sides, false, &as_graphs);
         assert_memory_equal(&as_graphs, &launches, sizeof launches);
         const double error = worst(&launches.logits[0][0][0], &alone.logits[0][0][0], N);
         printf("together and alone differ by up to %.2e\n", error);
         assert_true(error <= 0.02);
-        assert_true(cuda_is_real() || counts().graph_runs - before.graph_runs >= STEPS / 2);
+        assert_true(cuda_is_real() || counts().graph_runs - before.graph_runs >= FEW_STEPS / 2);
         for (int s = 0; s < SIDES; s++) {
             dpe_plan_free(&plans[s]);
         }
         dpe_model_close(wide.model);
     }
+    expect_clean();
+}
+
+/* How many launches a step of an 8B model has for eight questions about each of four contexts: what
+ * counts are its 32 layers, not how wide they are. */
+static void launches_of_a_step(void **state)
+{
+    (void)state;
+    enum { CONTEXTS = 4, QUESTIONS = 8 };
+    static const int64_t which[QUESTIONS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct dpe_error err = {0};
+    struct dpe_session *sessions[CONTEXTS] = {NULL};
+    struct dpe_session_part parts[CONTEXTS];
+    int32_t best[CONTEXTS * QUESTIONS];
+    struct dpe_plan plan;
+    if (cuda_is_real()) {
+        skip();
+    }
+    struct wide wide = wide_config(4, 1, 64, DPE_BF16);
+    wide.config.n_layers = 32;
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    plan_case_make(1, 9, &wide.config, &plan);
+    device("capability=90");
+    struct dpe_session_options options = {.device = "cuda",
+                                          .n_threads = 1,
+                                          .branches = QUESTIONS,
+                                          .capacity = 2 + 2 * QUESTIONS * CONTEXTS,
+                                          .positions = 2 + 2 * QUESTIONS * CONTEXTS,
+                                          .prefill_chunk = CONTEXTS * QUESTIONS};
+    for (int s = 0; s < CONTEXTS; s++) {
+        options.beside = sessions[0];
+        TINY_OK(dpe_session_create(wide.model, &plan, &options, &sessions[s], &err), err);
+        TINY_OK(dpe_session_feed(sessions[s], wide.tokens + s, 2, NULL, &err), err);
+        TINY_OK(dpe_session_branch(sessions[s], QUESTIONS, 2, &err), err);
+        parts[s] = (struct dpe_session_part){sessions[s], QUESTIONS, which};
+    }
+    const uint64_t before = counts().launches;
+    TINY_OK(dpe_session_step_parts(parts, CONTEXTS, wide.tokens, NULL, best, &err), err);
+    printf("%d launches\n", (int)(counts().launches - before));
+    assert_int_equal(counts().launches - before, 32 * 15 + 4);
+    for (int s = CONTEXTS - 1; s >= 0; s--) {
+        dpe_session_destroy(sessions[s]);
+    }
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
     expect_clean();
 }
 
@@ -301,11 +369,9 @@ static void unknown_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_launch_by_launch),
-        cmocka_unit_test(sessions_step_together),
-        cmocka_unit_test(without_graphs),
-        cmocka_unit_test(reads_in_the_middle),
-        cmocka_unit_test(unknown_words),
+        cmocka_unit_test(same_as_launch_by_launch), cmocka_unit_test(sessions_step_together),
+        cmocka_unit_test(launches_of_a_step),       cmocka_unit_test(without_graphs),
+        cmocka_unit_test(reads_in_the_middle),      cmocka_unit_test(unknown_words),
     };
     unsetenv("DPE_CUDA_GRAPHS");
     int status = cuda_begin();

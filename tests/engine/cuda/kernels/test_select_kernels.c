@@ -309,7 +309,7 @@ static void reference(const struct device_inputs *of, float *queries, float *out
     args.workspace = dpe_alloc(
         ops->attention_workspace(&of->in->config, &of->in->plan, shape->capacity, shape->rows, 1),
         1);
-    ops->attention(NULL, &args);
+    ops->attention(NULL, &args, 1);
     free(args.workspace);
 }
 
