@@ -1,6 +1,7 @@
 /* Text forms of a DPE table: the YAML of the paper's code, written and read (through libyaml), and
  * CSV through libcsv. */
 #include "outputs/export/export.h"
+#include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
 #include <stdio.h>
@@ -66,12 +67,12 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                           "decode differ by up to one position there.\n");
     }
     if (dpe_table_has_temperature(values)) {
-        dpe_text_put(
-            out,
-            "# Left out, because that code has none: the attention temperature logit-scale "
-            "%.17g, log-n %.17g,\n# power %.17g, decay %.17g%s.\n",
-            values->logit_scale, values->log_n_length, values->log_n_power, values->log_n_decay,
-            values->head_scale != NULL ? ", and factors of heads" : "");
+        const struct dpe_temperature left_out = dpe_table_temperature(values);
+        char temperature[DPE_TEMPERATURE_TEXT];
+        dpe_temperature_text(&left_out, temperature);
+        dpe_text_put(out,
+                     "# Left out, because that code has none: the attention temperature\n# %s.\n",
+                     temperature);
     }
     const char *const texts[] = {model, selected_dim_path};
     for (int i = 0; i < 2; i++) {

@@ -22,7 +22,7 @@ version() {
 
 detect --temperature off -o "$work/plain.h5" || fail "off: $(cat "$work/err")"
 detect --temperature logit-scale=1 -o "$work/off.h5" || fail "logit-scale=1: $(cat "$work/err")"
-detect --temperature log-n=128,log-n-power=2,logit-scale=1.2 -o "$work/warm.h5" ||
+detect --temperature log-n=128,log-n-power=2,logit-scale=1.2,far-scale=1.1 -o "$work/warm.h5" ||
     fail "log-n: $(cat "$work/err")"
 h5diff --exclude-path=/run "$work/plain.h5" "$work/off.h5" >"$work/diff" 2>&1 || fail "a scale of 1 is not off: $(cat "$work/diff")"
 version "$work/plain.h5" 9.0.0
@@ -48,17 +48,17 @@ export_ "$work/table.safetensors" -o "$work/back.h5" || fail "back: $(cat "$work
 h5diff "$work/table.h5" "$work/back.h5" /table >"$work/diff" 2>&1 || fail "round trip: $(cat "$work/diff")"
 export_ "$work/table.h5" --model "$model" -o "$work/config.json" && grep -q '"log_n_length": 128' "$work/config.json" ||
     fail "hf: $(cat "$work/err")"
-export_ --show "$work/table.h5" && grep -q "^temperature  *log-n=128,log-n-power=2,logit-scale=1.2\$" "$work/out" ||
+export_ --show "$work/table.h5" && grep -q "^temperature  *log-n=128,log-n-power=2,logit-scale=1.2,far-scale=1.1\$" "$work/out" ||
     fail "--show: $(cat "$work/out")"
 for form in yaml csv; do
-    refused 64 "attention temperature (log-n=128,log-n-power=2,logit-scale=1.2)" \
+    refused 64 "attention temperature (log-n=128,log-n-power=2,logit-scale=1.2,far-scale=1.1)" \
         "$bin/dpe-export" "$work/table.h5" -o "$work/table.$form"
     [ -e "$work/table.$form" ] && fail "a refused $form was written"
     export_ "$work/table.h5" --drop-temperature -o "$work/table.$form" || fail "$form: $(cat "$work/err")"
     grep -q "written without the table's attention temperature (.*), so results with it differ" "$work/err" ||
         fail "$form: what is lost is not said: $(cat "$work/err")"
 done
-grep -q "^# Left out.*logit-scale 1.2" "$work/table.yaml" || fail "the YAML does not name what it leaves out"
+grep -q "^# log-n=128,log-n-power=2,logit-scale=1.2,far-scale=1.1\." "$work/table.yaml" || fail "the YAML does not name what it leaves out"
 refused 64 "the other formats have the temperature" "$bin/dpe-export" "$work/table.h5" --drop-temperature -o "$work/x.json"
 
 # What a table computes is what the same plan computes when it is spelled out.
@@ -66,7 +66,7 @@ scales=$(sed -n 's/^  "scale_factor": \[\(.*\)\],$/\1/p' "$work/table.json" | tr
 h5dump -d /table/local_window "$work/table.h5" | sed -n '/(0): /{s/.*(0): //p;q;}' >"$work/window"
 for how in table method; do
     what="--table $work/table.json"
-    [ $how = method ] && what="--method dpe:window=$(cat "$work/window"),scales=$scales,log-n=128,log-n-power=2,logit-scale=1.2"
+    [ $how = method ] && what="--method dpe:window=$(cat "$work/window"),scales=$scales,log-n=128,log-n-power=2,logit-scale=1.2,far-scale=1.1"
     # shellcheck disable=SC2086 # two words
     "$bin/dpe-run" -m "$model" --nll "$root/README.md" --context 512 $what --device cpu --quiet >"$work/$how" 2>"$work/err" ||
         fail "dpe-run, $how: $(cat "$work/err")"
