@@ -99,12 +99,15 @@ class Client:
 
     def __init__(self):
         self.go, self.end, self.told, self.prompts = asyncio.Event(), asyncio.Event(), [], []
+        self.ready = set()
 
     async def collective_rpc(self, method, args):
-        text, gone = args
-        self.told.append((text, gone))
+        """As worker.dpe_hold: a plan that is not new is made ready again."""
+        digest, _, *new = args
+        self.told += [tuple(new)] if new else []
         await self.go.wait()
-        return [["bad" if text == "refused" else "", text]]
+        self.ready = self.ready.difference(*new[1:]) | {digest}
+        return [["bad" if digest == "refused" else "", False, list(self.ready)]]
 
     async def generate(self, prompt, params, name):
         self.prompts.append(prompt)
@@ -119,6 +122,7 @@ async def takings():
     state, serving.MOST_TAKEN, serving.MOST_BYTES = serving.serving(), 2, 1000
     server, client = routes.Engine.__new__(routes.Engine), Client()
     server.client, server.about, whole = client, {"model": "m"}, routes.load_table
+    server.holding, server.held = asyncio.Lock(), set()
     routes.load_table = lambda _, data: SimpleNamespace(entries=[1], fingerprint="m", digest=data.decode(), plan=a_plan())
 
     async def status(ask):
@@ -142,9 +146,10 @@ async def takings():
     try:
         first, second = give("a"), give("b")
         await asyncio.sleep(0)
-        assert await refused("c") and client.told == [("a", []), ("b", [])], client.told
+        assert await refused("c") and client.told == [("a", [])], client.told
         client.go.set()
         assert [await first, await second] == [200, 200] and {"a", "b"} <= set(state.plans)
+        assert client.told[1:] == [("b", [])], "one after the other"
         client.go.clear()
         text = run("a")
         await asyncio.sleep(0)
