@@ -149,7 +149,7 @@ static void prefill(const char *kernel, int variant, struct flash_shape shape, i
 {
     const struct dpe_tile_shape tile =
         variant < 0 ? dpe_attention_mma_shape(shape.head_dim)
-                    : dpe_attention_wgmma_shape(shape.head_dim, false, variant);
+                    : dpe_attention_wgmma_shape(shape.head_dim, shape.cap > 0.0, variant);
     struct flash_case c = flash_case_make(&shape, plan_case, window, tile);
     temper(&c, plan_case);
     const size_t n = (size_t)(shape.rows * shape.n_heads), d = (size_t)shape.head_dim;
@@ -192,7 +192,7 @@ static void group_mma(void)
     prefill("mma", -1, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
     prefill("mma", -1, capped(shape_of(DPE_BF16, 1, 1, 128, 30, 80), 3.0), 1, 40, 0);
-    prefill("mma", -1, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 1.5), TEMPERED, 20, 0);
+    prefill("mma", -1, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 2.0), TEMPERED, 20, 0);
     prefill("mma, split", -1, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
 }
 
@@ -201,7 +201,7 @@ static void group_wgmma(void)
     static const int64_t dims[] = {128, 64, 256};
     for (int i = 0; i < 3; i++) {
         prefill("wgmma", 0, capped(shape_of(DPE_BF16, 2, 1, dims[i], 128, 140), 3.0), 1, 128, 0);
-        prefill("wgmma", 0, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 1.5), TEMPERED, 50, 0);
+        prefill("wgmma", 0, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 2.0), TEMPERED, 50, 0);
         for (int v = 0; dpe_attention_wgmma_shape(dims[i], false, v).rows > 0; v++) {
             prefill("wgmma", v, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150),
                     v == 0   ? 1
@@ -396,7 +396,7 @@ static void group_decode(void)
     decode(shape_of(DPE_F16, 2, 1, 256, 90, 1), 12, 24, 64);
     decode(shape_of(DPE_F16, 2, 1, 64, 110, 1), TEMPERED, 40, 128);
     decode(capped(shape_of(DPE_BF16, 4, 2, 128, 110, 2), 3.0), 1, 40, 64);
-    decode(capped(shape_of(DPE_F16, 2, 1, 256, 70, 1), 1.5), TEMPERED, 40, 64);
+    decode(capped(shape_of(DPE_F16, 2, 1, 256, 70, 1), 2.0), TEMPERED, 40, 64);
 }
 static void group_faults_decode(void)
 {
