@@ -52,7 +52,7 @@ long_tasks() {
 
 "$DPE_VLLM_PYTHON" -c 'import importlib.metadata as m, vllm, torch
 print("vllm", vllm.__version__, "torch", torch.__version__, "transformers", m.version("transformers"))' 2>/dev/null
-methods="rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm lm-infinite hirope adagrope dope"
+methods="rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm lm-infinite hirope adagrope dope dca:far-scale=1.3 dpe:far-scale=1.3"
 check methods served methods ${METHODS:-$methods}
 check methods-64 env DPE_TEST_CHUNK=64 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" methods self-extend dca
 check table-512 served table 512

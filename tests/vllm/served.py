@@ -72,7 +72,7 @@ def plan(spec):
 def table():
     """A table of three entries: groups with key pairs by head and a temperature, Leaky ReRoPE, and frequencies of its own."""
     parts = []
-    for length, spec in ((TRAINED * 2, "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7"),
+    for length, spec in ((TRAINED * 2, "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7,far-scale=1.2"),
                          (TRAINED * 3, "leaky-rerope:window=32,scale=5"), (LENGTH, "yarn:scale=8,log-n=300")):
         parts.append(os.path.join(WORK, f"{length}.h5"))
         tool("dpe-export", "--method", spec, "-m", MODEL, "--length", str(length), "--trained-length", str(TRAINED), "-o",
@@ -258,7 +258,8 @@ def check_auto():
             numbers = formula(state.trained_length, entry, pairs)
             scales = "/".join(str(one) for one in numbers["scale_factor"])
             plan_of_run = ("--length", str(entry), "--method", f"dpe:window={numbers['local_window']},scales={scales},groups=8,"
-                           f"log-n={numbers['log_n_length']},log-n-power={numbers['log_n_power']}")
+                           f"log-n={numbers['log_n_length']},log-n-power={numbers['log_n_power']},"
+                           f"far-scale={numbers['far_scale']}")
         what = f"auto{' with drafts' if NAMES else ''}, {length} + {new} tokens, entry {entry}"
         same(answer, path, length, what, *plan_of_run)
         same_text(answer, ids, what, "--max-new", str(new), *plan_of_run)
@@ -398,7 +399,7 @@ SHARED = dict(num_hidden_layers=6, layer_types=windows(1, 0, 1, 0, 1, 0), num_kv
 ALIKE = dict(num_hidden_layers=3, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=0)
 ROUTED = dict(intermediate_size=64, intermediate_size_mlp=128, num_local_experts=4, num_experts_per_tok=1)
 TEMPERATURES = ("rope:log-n=100,log-n-power=3", "rope:logit-scale=1.6", "rope")
-MOVES = ("self-extend", "leaky-rerope", "dca", "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7", "rope")
+MOVES = ("self-extend", "leaky-rerope", "dca", "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7,far-scale=1.2", "rope")
 # Kinds of models of which a plan holds for some layers: class, what they have, and plans. exaone4, llama4: no layer that sees all
 # keys rotates; gemma4: as published, each of its pairs turns within the trained length.
 KINDS = {
