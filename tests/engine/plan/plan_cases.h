@@ -34,7 +34,7 @@ static const char *const plan_cases[] = {
     "lm-infinite:sinks=10,window=%d",
     "holes", /* a band that begins below the diagonal: first rows see nothing, others a stripe */
     "*four", /* four bands of three kinds, two of them per head */
-    "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3,far-scale=1.2",
+    "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3,far-scale=0.9",
     "string:shift=%d,window=3,infoscale=24",
     "*chunks-around", /* chunks with a window cut out of them and a key range before it */
     "lampe:window=%d,tail=200,map=100,logit-scale=1.2",
