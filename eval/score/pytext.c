@@ -88,7 +88,7 @@ static bool is_cased(uint32_t point)
     return dpe_py_small(point) || dpe_py_capital(point) || dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
-/* Decimal digits stand in rows from 0 to 9, one behind another without a gap in some. */
+/* Decimal digits stand in rows from 0 to 9; some rows follow each other without a gap. */
 int dpe_py_digit(uint32_t point)
 {
     if (point < 0x80) {

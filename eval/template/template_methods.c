@@ -108,8 +108,8 @@ static size_t find(struct render *render, bool last, struct dpe_span text, struc
     if (!last) {
         return dpe_span_find(text, part);
     }
-    size_t behind = dpe_span_find(turned(render, text), turned(render, part));
-    return behind == SIZE_MAX || render->status != DPE_OK ? SIZE_MAX : text.n - part.n - behind;
+    size_t after = dpe_span_find(turned(render, text), turned(render, part));
+    return after == SIZE_MAX || render->status != DPE_OK ? SIZE_MAX : text.n - part.n - after;
 }
 
 static struct value do_split(struct render *render, struct value self, const struct args *args)

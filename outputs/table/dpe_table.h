@@ -225,7 +225,7 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
                        enum dpe_table_band band, enum dpe_table_side side, int64_t first,
                        int64_t count, float *cos, float *sin);
 
-/** Whether the values have a temperature: a logit_scale… other than 1, or log_n_length above 0. */
+/** Whether the values have a temperature: any of its numbers changes a logit. */
 int dpe_table_has_temperature(const struct dpe_table_values *values);
 /** Whether they are the plan of another method than DPE (unrounded, or rotations other than
  *  inv_freq). */

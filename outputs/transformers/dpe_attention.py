@@ -300,12 +300,12 @@ def formula(trained_length, length, pairs, still=False):
     if still:
         return dict(heat, local_window=1, group_edge=[0, pairs], scale_factor=[1.0])
     groups, window = min(8, pairs), max(1, min(trained_length // 8, 1024))
+    kept, scale = groups // 8, length / trained_length
     if length <= 2 * trained_length:
-        kept, window, scale = 0, max(window, trained_length // 2), 2 * length / trained_length
+        kept, window, scale = 0, max(window, trained_length // 2), 2 * scale
+    elif length <= 16 * trained_length:
+        window = window * 3 // 2
     else:
-        kept, scale = groups // 8, length / trained_length
-        window = window * (2 if length > 16 * trained_length else 3) // 2
-    if length > 16 * trained_length:
         heat.update(log_n_power=0.6, far_scale=1.1)
     return dict(heat, local_window=window, group_edge=[g * pairs // groups for g in range(groups + 1)],
                 scale_factor=[1.0] * kept + [scale] * (groups - kept))

@@ -179,7 +179,7 @@ def _head_order(text, module):
     typed = "layer_type" in inspect.signature(text.rotary_emb.forward).parameters
     turns = text.rotary_emb(unit[0], positions, *(["full_attention"] if typed else []))
     both = list(inspect.signature(rotate).parameters)[:2] == ["q", "k"]
-    if torch.is_tensor(turns):  # Llama 4: complex numbers, and heads behind tokens
+    if torch.is_tensor(turns):  # Llama 4: complex numbers, and heads after tokens
         image = rotate(unit[0, :, :, None], unit[0, :, :, None], turns)[0][:, :, 0]
     else:
         turns = [one.float() for one in turns]

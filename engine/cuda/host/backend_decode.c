@@ -185,7 +185,7 @@ const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
         if (units != NULL) {
             cut_pieces(pieces, n_pieces, length, units, parts);
             /* Nothing that the step has launched so far reads or writes units, so this does not
-             * wait for it; nothing is pending (decode_run). */
+             * wait for it; nothing is pending (decode_runs). */
             b->steps.keeping = false;
             upload_units(b, to, units, n_units, parts, rows);
             b->steps.keeping = keeping;
