@@ -51,9 +51,7 @@ int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
     if (inputs->n_tasks > task && strcmp(inputs->tasks[task].name, "ppl") == 0) {
         return length;
     }
-    int64_t asked = niah->asked > 1 ? niah->asked : 1;
-    int64_t shared = niah->shared > 1 ? niah->shared : 1;
-    return (length / 2 + length / 2 / shared) / asked;
+    return (length / 2 + length / 2 / dpe_most(niah->shared, 1)) / dpe_most(niah->asked, 1);
 }
 
 /* Contexts that share something stay in one round; whole batches, where contexts allow it. */

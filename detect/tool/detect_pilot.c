@@ -57,14 +57,14 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
     if (!*opens) {
         return status == DPE_USAGE ? DPE_OK : status;
     }
-    struct dpe_detect_config config = {0};
     DPE_TRY(dpe_detect_inputs_plan(inputs, "rope", &rope, err));
+    struct dpe_detect_config config = {.plan = rope};
     DPE_TRY(dpe_plan_key(&rope, config.key, err));
-    config.plan = rope;
     const struct stage stage = {.name = "pilot",
                                 .n_tasks = 1,
                                 .tasks = &task,
                                 .n_samples = {contexts * niah.asked},
+                                .read = length / niah.asked,
                                 .n_plans = 1,
                                 .configs = &config};
     DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));

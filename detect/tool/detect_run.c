@@ -96,7 +96,8 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
     struct detect_inputs *inputs = sweep->inputs;
     struct dpe_wanted wanted = {0};
     for (int i = 0; i < stage->n_tasks; i++) {
-        dpe_wanted_task(&wanted, stage->tasks[i].name, dpe_detect_inputs_read(inputs, i),
+        dpe_wanted_task(&wanted, stage->tasks[i].name,
+                        stage->read > 0 ? stage->read : dpe_detect_inputs_read(inputs, i),
                         stage->n_tasks > 1 ? sweep->cost[i] : 1.0);
     }
     for (int i = 0; i < stage->n_plans; i++) {

@@ -145,6 +145,7 @@ struct stage {
     int n_tasks;
     const struct dpe_task *tasks;
     int64_t first[2], n_samples[2]; /* per task */
+    int64_t read; /**< tokens of a row of the only task; 0: those of the tool's tasks */
     int n_plans;
     const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
 };

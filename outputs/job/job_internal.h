@@ -10,6 +10,7 @@
 
 /** What the rows of one task took. */
 struct dpe_job_pace {
+    uint64_t name; /**< dpe_fnv of the task's */
     double seconds;
     int64_t rows;
 };

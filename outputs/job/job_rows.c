@@ -45,8 +45,7 @@ static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
         if (!loop->open[i]) {
             continue;
         }
-        const struct dpe_row *row = dpe_loop_find(loop, item);
-        if (row != NULL) { /* two plans of the list are one and the same */
+        if (dpe_loop_find(loop, item) != NULL) { /* two plans of the list are one and the same */
             dpe_loop_close(loop, item);
             continue;
         }
@@ -128,17 +127,19 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
     return status;
 }
 
-/* Times of tasks that no earlier list had. */
-static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_error *err)
+/* Times of the list's tasks; those that the list before had in their places are known. */
+static dpe_status set_paces(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
 {
-    if (n_tasks <= job->n_paces) {
-        return DPE_OK;
+    for (int t = 0; t < work->n_tasks; t++) {
+        const uint64_t name = dpe_fnv(DPE_FNV, work->tasks[t], strlen(work->tasks[t]));
+        if (t == job->n_paces && !dpe_make_room(&job->pace, (size_t)t, sizeof *job->pace)) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d tasks", work->n_tasks);
+        }
+        if (t == job->n_paces || job->pace[t].name != name) {
+            job->pace[t] = (struct dpe_job_pace){.name = name};
+        }
+        job->n_paces += t == job->n_paces;
     }
-    struct dpe_job_pace *pace = realloc(job->pace, (size_t)n_tasks * sizeof *pace);
-    DPE_TRY(DPE_MADE(pace, err, "out of memory for %d tasks", n_tasks));
-    memset(pace + job->n_paces, 0, (size_t)(n_tasks - job->n_paces) * sizeof *pace);
-    job->pace = pace;
-    job->n_paces = n_tasks;
     return DPE_OK;
 }
 
@@ -148,7 +149,7 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
     DPE_OWNED int64_t *rows = NULL;
     DPE_OWNED int64_t *missing = NULL;
     DPE_OWNED unsigned char *open = NULL;
-    DPE_TRY(extend_paces(job, work->n_tasks, err));
+    DPE_TRY(set_paces(job, work, err));
     DPE_TRY(DPE_NEW(&rows, n_tasks, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&missing, n_tasks, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&open, n, err, "out of memory for %zu rows", n));

@@ -11,6 +11,7 @@
 
 #include <sys/stat.h>
 
+#include "engine/tool/tool.h"
 #include "tests/lib/made_rows.h"
 #include "tests/lib/tool_run.h"
 #include "tests/lib/tool_tables.h"
@@ -175,6 +176,40 @@ static void messages_are_json_where_that_is_wanted(void **state)
         lines++;
     }
     assert_true(lines > 3);
+}
+
+/* Where told_all, every line of progress is printed, due or not, with the seconds that are left. */
+static bool told_all;
+bool __real_dpe_progress_due(double done, double total);
+bool __wrap_dpe_progress_due(double done, double total);
+bool __wrap_dpe_progress_due(double done, double total)
+{
+    return told_all || __real_dpe_progress_due(done, total);
+}
+
+void __real_dpe_progress(const struct dpe_event *event, const char *text);
+void __wrap_dpe_progress(const struct dpe_event *event, const char *text);
+void __wrap_dpe_progress(const struct dpe_event *event, const char *text)
+{
+    if (told_all) {
+        fprintf(stderr, "\n%.6s %g of %g: %g\n", event->name, event->done, event->total,
+                event->eta);
+    }
+    __real_dpe_progress(event, text);
+}
+
+/* How long a search takes does not follow from the texts of its pilot, which are shorter. */
+static void time_is_told_by_rows_of_the_same_length(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    told_all = true;
+    detect(TEXTS "-l 1k --samples 8 -o paced.h5", 0, NULL);
+    told_all = false;
+    assert_non_null(strstr(tool_err, "\npilot 0 of "));
+    const char *search = strstr(tool_err, "\nsearch 0 of ");
+    assert_non_null(search);
+    assert_memory_equal(strchr(search, ':'), ": nan\n", strlen(": nan\n"));
 }
 
 static void the_search_and_its_validation(void **state)
@@ -391,6 +426,7 @@ int main(void)
         cmocka_unit_test(tables_of_other_runs_are_refused),
         cmocka_unit_test(one_context_has_no_interval),
         cmocka_unit_test(messages_are_json_where_that_is_wanted),
+        cmocka_unit_test(time_is_told_by_rows_of_the_same_length),
         cmocka_unit_test(the_search_and_its_validation),
         cmocka_unit_test(texts_keep_a_plan),
         cmocka_unit_test(nothing_is_needed),
