@@ -43,7 +43,7 @@ part packages dpe_install $dpe_packages $dpe_test_packages $dpe_all_test_package
 part build dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=ON
 part build-asan dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON
 part tests tests build
-part tests-asan tests build-asan -L unit
+part tests-asan tests build-asan -L 'unit|numbers'
 part tools-asan tests build-asan -L tool -LE nightly
 part fuzzers "$dpe_root/tests/fuzz/run.sh" "$seconds"
 part hostile python3 "$dpe_root/tests/fuzz/hostile.py" "$dpe_root/build-asan/bin" --seconds "$seconds" --seed "$seed" \
