@@ -70,10 +70,10 @@ static double given(const struct batch *batch)
     return budget->tokens > 0.0 ? budget->tokens : usable * budget->seconds;
 }
 
-/* Tokens of the smallest search. */
+/* Tokens of the smallest search: at most half of them for fresh samples. */
 static double least_tokens(const struct batch *batch)
 {
-    return (double)(DETECT_BUDGET * batch->entry->length);
+    return (double)(2 * DETECT_BUDGET * batch->entry->length);
 }
 
 static dpe_status price(struct batch *batch, const struct setting *setting, double tokens,

@@ -78,8 +78,7 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
 
 bool dpe_calibrate_is_budgeted(const struct batch *batch)
 {
-    const struct dpe_detect_budget *budget = &batch->line->detect.budget;
-    return budget->seconds > 0.0 || budget->tokens > 0.0;
+    return batch->line->detect.budget.seconds + batch->line->detect.budget.tokens > 0.0;
 }
 
 /* Settings of the needles of a part. */

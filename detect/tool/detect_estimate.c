@@ -135,11 +135,25 @@ static const struct dpe_task *searched_task(const struct detect_inputs *inputs)
                 .task;
 }
 
+/* Contexts that the validation of a search of so many reads at most, of all its plans. */
+static int64_t validated(const struct detect_inputs *inputs, int64_t searched)
+{
+    const struct dpe_detect_arguments *args = inputs->args;
+    const int64_t plans = 4 + dpe_detect_sweeps(args->rule);
+    /* Texts are read after a second heat, whose methods alone need more. */
+    const bool further =
+        inputs->budget > DETECT_BUDGET || args->no_against || args->selection != NULL;
+    const bool texts = dpe_detect_inputs_by_needles(inputs) && further;
+    return plans * (dpe_detect_inputs_fresh(inputs, searched) *
+                        (1 + (inputs->streams[DETECT_FRESH_USERS].task.run != NULL)) +
+                    (texts ? dpe_least(inputs->streams[DETECT_GUARD].n, DETECT_GUARD_BOOKS) : 0));
+}
+
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_detect_budget *budget = &inputs->args->budget;
     const int64_t length = inputs->args->job.length;
-    static const double usable = 0.85; /* of a time: fresh samples come on top */
+    static const double usable = 0.92; /* of a time: shorter texts come on top */
     struct dpe_job_range one = {0.0, 0.0};
     inputs->budget = dpe_detect_sweeps(inputs->args->rule) ? DETECT_BUDGET_SWEPT : DETECT_BUDGET;
     if (budget->tokens > 0.0) {
@@ -166,12 +180,16 @@ dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_err
 
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs)
 {
-    const struct dpe_detect_budget *given = &inputs->args->budget;
     const int64_t questions = 2 * dpe_detect_inputs_together(inputs);
     const bool few = questions < DPE_DETECT_QUESTIONS && dpe_detect_inputs_by_needles(inputs);
-    return few && given->tokens == 0.0 && given->seconds == 0.0
-               ? inputs->budget * DPE_DETECT_QUESTIONS / questions
-               : inputs->budget;
+    int64_t n = inputs->budget;
+    if (inputs->args->budget.tokens + inputs->args->budget.seconds == 0.0) {
+        return few ? n * DPE_DETECT_QUESTIONS / questions : n;
+    }
+    while (n > 1 && n + validated(inputs, n) > inputs->budget) { /* which is for both */
+        n--;
+    }
+    return n;
 }
 
 /* ---------------------------------------------------------------------------------------- costs */
@@ -190,24 +208,14 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
         DPE_TRY(price_of(inputs, &inputs->tasks[i], length, &part->price, err));
     }
     if (dpe_detect_searches(inputs->args->rule)) {
-        const struct dpe_detect_arguments *args = inputs->args;
-        const int64_t plans = 4 + dpe_detect_sweeps(args->rule); /* at most, on contexts */
-        const int64_t fresh = dpe_detect_inputs_fresh(inputs, inputs->budget);
-        /* Texts are read after a second heat, whose methods alone need more. */
-        const bool further =
-            inputs->budget > DETECT_BUDGET || args->no_against || args->selection != NULL;
-        const int64_t contexts =
-            fresh * (1 + (inputs->streams[DETECT_FRESH_USERS].task.run != NULL)) +
-            (dpe_detect_inputs_by_needles(inputs) && further
-                 ? dpe_least(inputs->streams[DETECT_GUARD].n, DETECT_GUARD_BOOKS)
-                 : 0);
         const struct dpe_task *task = searched_task(inputs);
         DPE_TRY(price_of(inputs, task, length, &parts[SEARCHED].price, err));
         parts[SEARCHED].name = task->name;
-        parts[SEARCHED].rows = (double)(dpe_detect_inputs_contexts(inputs) * task->together);
+        const int64_t contexts = dpe_detect_inputs_contexts(inputs);
+        parts[SEARCHED].rows = (double)(contexts * task->together);
         parts[FRESH] = parts[SEARCHED];
         parts[FRESH].name = "validation";
-        parts[FRESH].rows = (double)(plans * task->together * contexts);
+        parts[FRESH].rows = (double)(validated(inputs, contexts) * task->together);
     }
     if (ceiling->n > 0) {
         parts[SHORTER].name = "unchanged";

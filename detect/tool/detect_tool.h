@@ -61,7 +61,7 @@ struct detect_inputs {
         struct dpe_task task;
         int64_t n; /**< samples; 0: it is not open */
     } streams[DETECT_STREAMS];
-    int64_t budget; /**< contexts */
+    int64_t budget; /**< contexts, with fresh ones where --budget is given */
     uint64_t validation_seed;
 };
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
@@ -101,8 +101,8 @@ bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs);
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Set inputs->budget from --budget; a time needs the machine's speed. All ranks call it. */
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err);
-/** Contexts that the search may read: the budget, or by default what its first heat needs of
- * contexts with fewer than eight questions. */
+/** Contexts that the search may read: those of the budget that its fresh samples leave, or by
+ * default what its first heat needs of contexts with fewer than eight questions. */
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs);
 /** Contexts of fresh samples for a search that read so many. */
 int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spent);

@@ -15,9 +15,9 @@ enum sweep_key {
 
 static const struct dpe_option sweep_options[] = {
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
-     "What the search may read: a time such as 20m or 2h, or tokens such as 500ktok or 20Mtok "
-     "(default: sixteen contexts of --length tokens; with the sweep, 160). A larger one reads the "
-     "same first",
+     "What the search and its fresh samples may read: a time such as 20m or 2h, or tokens such as "
+     "500ktok or 20Mtok (default: sixteen contexts of --length tokens, with the sweep 160, and "
+     "fresh ones). A larger one reads the same first",
      1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", 0,
@@ -137,8 +137,8 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
         bool wrong;
         const char *why;
     } checks[] = {
-        {!searches && (args->n_against > 0 || args->no_against || args->budget.seconds > 0.0 ||
-                       args->budget.tokens > 0.0),
+        {!searches && (args->n_against > 0 || args->no_against ||
+                       args->budget.seconds + args->budget.tokens > 0.0),
          "--select paper compares no plans: leave out --against and --budget"},
         {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
              !args->use_niah,
