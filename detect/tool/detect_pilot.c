@@ -39,6 +39,13 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
     snprintf(name, 32, "unchanged-%lld-%d-%d", (long long)length, niah->keys, niah->values);
 }
 
+int64_t dpe_detect_short_length(const struct detect_inputs *inputs, bool whole)
+{
+    const int64_t trained = inputs->job.trained_length, length = inputs->args->job.length;
+    const int64_t longest = dpe_least(trained, length);
+    return whole ? longest : trained / 4 < longest ? trained / 4 : 0;
+}
+
 /* What the model as it is finds of so many contexts of a rung, in so many tokens; *opens false
  * where these have no room for its needles. */
 static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64_t contexts,
@@ -84,7 +91,8 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    const int64_t trained = inputs->grid.params.trained_length;
+    const int64_t whole = dpe_detect_short_length(inputs, true);
+    const int64_t quarter = dpe_detect_short_length(inputs, false);
     double mean = 0.0;
     int ceilings = 0;
     int chosen = -1;
@@ -96,11 +104,11 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
          rung--) {
         bool opens = true;
         double first = 1.0;
-        if (rung > EASIEST && trained / 4 >= LEAST_QUARTER) {
-            DPE_TRY(run_short(sweep, rung, trained / 4, 1, &first, &opens, err));
+        if (rung > EASIEST && quarter >= LEAST_QUARTER) {
+            DPE_TRY(run_short(sweep, rung, quarter, 1, &first, &opens, err));
         }
         if (first >= possible_in_quarter) {
-            DPE_TRY(run_short(sweep, rung, trained, 1, &mean, &opens, err));
+            DPE_TRY(run_short(sweep, rung, whole, 1, &mean, &opens, err));
             ceilings += opens;
             chosen = opens ? rung : chosen;
         }

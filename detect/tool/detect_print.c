@@ -272,6 +272,16 @@ static dpe_status add_answer(struct dpe_result *out, const struct dpe_detect_wor
     return status;
 }
 
+/* null: not known, of a search by perplexity for one. */
+static void add_usable(struct dpe_result *out, const char *name, int64_t tokens)
+{
+    if (tokens > 0) {
+        dpe_result_whole(out, name, tokens);
+    } else {
+        dpe_result_number(out, name, (double)NAN);
+    }
+}
+
 static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_report *report,
                             struct dpe_error *err)
 {
@@ -283,8 +293,8 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         if (words->plain != NULL) {
             dpe_result_text(out, "without_adapter", words->plain);
         }
-        dpe_result_whole(out, "usable_length", dpe_words_usable(words, words->kept));
-        dpe_result_whole(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
+        add_usable(out, "usable_length", dpe_words_usable(words, words->kept));
+        add_usable(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
     }
     dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {

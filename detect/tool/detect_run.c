@@ -230,7 +230,7 @@ static void make_report(struct sweep *sweep)
             &inputs->streams[i == 0 ? DETECT_QUARTER : DETECT_CEILING];
         if (opened->n > 0) {
             report->results[DPE_DETECT_NIAH].shorter[i] = (struct dpe_detect_short){
-                opened->task.name, inputs->job.trained_length / (i == 0 ? 4 : 1), opened->n, {0}};
+                opened->task.name, dpe_detect_short_length(inputs, i == 1), opened->n, {0}};
         }
     }
 }

@@ -62,6 +62,10 @@ def test_detect(work):
     lines = [row["line"] for row in found["answer"]]
     assert 3 < len(lines) <= 12 and lines == [line.strip() for line in run("dpe-detect", *words).stdout.decode().splitlines()][:len(lines)], lines
     assert [row["short_length"] for row in found["shorter"]] == [256], found
+    # Of fewer tokens than the trained length, of which nothing is read then, there is no shorter text to compare with.
+    within = document("dpe-detect", *MODEL, *CORPUS, "-l", "130", "--samples", "2", "-o", work + "/within.h5")
+    assert within["usable_length"] is None and [row["short_length"] for row in within["shorter"]] == [130], within
+    assert within["kept"] != "rope" or " in 130 tokens" in within["answer"][0]["line"] + within["answer"][1]["line"], within
     again = run("dpe-detect", *words).stderr.decode()
     assert "complete: " in again and "Next: dpe-run -m " in again, again
 

@@ -392,6 +392,30 @@ static void answer_where_nothing_is_taken(void **state)
             "some\n"
             "2 plans were tried in 16 contexts; a larger --budget tries more, with room of 4 "
             "points\n");
+    /* At most the trained length: what a shorter text shows, or where none was read, all of it. */
+    recall[0] = 0.5;
+    of.length = 256;
+    answers(&of, true,
+            "None of 2 plans is shown to help; the table leaves the model as it is\n"
+            "usable length: unchanged 64 tokens (85 % of what the model finds in a short text; "
+            "read at 64 and 256, not between)\n"
+            "recall in 256 tokens of 4 keys of one value: 0.500 [0.000, 0.300], of 8 fresh "
+            "samples; possible 0.900 [0.800, 1.000], in 64 tokens\n"
+            "no text was read: dpe-eval ppl compares perplexities, and a larger --budget reads "
+            "some\n"
+            "2 plans were tried in 16 contexts; a larger --budget tries more, with room of 40 "
+            "points\n");
+    recall[0] = 0.96;
+    of.length = 64;
+    answers(&of, true,
+            "You need nothing: the model as it is finds what is possible in 64 tokens; the table "
+            "leaves it as it is\n"
+            "recall in 64 tokens of 4 keys of one value: 0.960 [0.000, 0.300], of 8 fresh "
+            "samples\n"
+            "no text was read: dpe-eval ppl compares perplexities, and a larger --budget reads "
+            "some\n"
+            "2 plans were tried in 16 contexts; a larger --budget tries more\n");
+    assert_int_equal(dpe_words_usable(&of, "rope"), 0);
     recall[0] = 0.0;
     of.decides = NULL;
     answers(&of, true, "");
