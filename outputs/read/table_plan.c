@@ -473,6 +473,13 @@ dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan
         .selection = selection,
     };
     DPE_TRY(dpe_table_of_plan(plan, context, numbers + 3 * plan->n_pairs, &values, &holds, err));
+    if (!holds && plan->n_still > 0 && !plan->exact && plan->angle == DPE_ANGLE_F32) {
+        return dpe_fail(err, DPE_USAGE,
+                        "a table has no factor for the pairs that rotate alone, and %lld of %lld "
+                        "pairs of this model's heads do; expected the method with a=1, whose "
+                        "factor for all pairs is logit-scale",
+                        (long long)(plan->n_pairs - plan->n_still), (long long)plan->n_pairs);
+    }
     if (!holds) {
         return dpe_fail(err, DPE_USAGE,
                         "a table holds every plan but those with exact=1 or angles in float64");
