@@ -82,7 +82,7 @@ static const struct dpe_option options_table[] = {
     {"nll", KEY_MODE + MODE_NLL, "FILE", DPE_BASIC,
      "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
-     DPE_TOKENS(struct dpe_run_args, context, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, context, 4, DPE_MOST_COUNT)},
     {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
      2, DPE_CHOICE(struct dpe_run_args, score_all, NULL),
      DPE_GIVEN(struct dpe_run_args, score_given)},
@@ -283,17 +283,23 @@ static dpe_status make_plan(const struct dpe_runner *run, int64_t length, struct
                           err);
 }
 
-dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
-                                struct dpe_session **session, struct dpe_error *err)
+dpe_status dpe_run_tool_plan(const struct dpe_runner *run, int64_t length, struct dpe_plan *plan,
+                             struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     char note[DPE_TABLE_NOTE];
-    DPE_TRY(make_plan(run, length, &plan, note, err));
+    DPE_TRY(make_plan(run, length, plan, note, err));
     const char *table = dpe_run_tool_table(run->args);
     if (note[0] != '\0' && (table != NULL || run->args->document == NULL)) {
         dpe_log_info("%s%s: %s", table != NULL ? table : "--method ",
                      table != NULL ? ": entry" : run->args->method, note);
     }
+    return DPE_OK;
+}
+
+dpe_status dpe_run_tool_session_of(const struct dpe_runner *run, const struct dpe_plan *plan,
+                                   int64_t capacity, struct dpe_session **session,
+                                   struct dpe_error *err)
+{
     const struct dpe_session_options options = {
         .device = run->device,
         .n_threads = run->args->tool.threads,
@@ -308,12 +314,20 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
                   .chunk = run->args->document != NULL ? NULL : "--chunk",
                   .max_memory = "--max-memory"},
     };
-    DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
+    DPE_TRY(dpe_session_create(run->model, plan, &options, session, err));
     int64_t logged = 0;
     dpe_log_chunk(*session, &logged);
     dpe_log_file(*session);
     dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     return DPE_OK;
+}
+
+dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
+                                struct dpe_session **session, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_TRY(dpe_run_tool_plan(run, length, &plan, err));
+    return dpe_run_tool_session_of(run, &plan, capacity, session, err);
 }
 
 /* The ids of a text given on the command line or as a file, specials added unless --raw. */
@@ -487,12 +501,11 @@ static dpe_status nll(const struct dpe_runner *run, struct dpe_error *err)
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     DPE_TRY(encode(run, NULL, run->args->nll_file, &tokens, err));
     const struct dpe_config *config = dpe_model_config(run->model);
-    if (context < 4 || (int64_t)tokens.n < context) {
-        return dpe_fail(
-            err, DPE_BAD_DATA,
-            "%s: expected at least one window of %lld tokens, found %zu; use a longer text "
-            "or a smaller --context (4 or more)",
-            run->args->nll_file, (long long)context, tokens.n);
+    if ((int64_t)tokens.n < context) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected at least one window of %lld tokens, found %zu; use a longer "
+                        "text or a smaller --context",
+                        run->args->nll_file, (long long)context, tokens.n);
     }
     if (config->bos_id >= config->vocab && !run->args->raw) {
         return dpe_fail(err, DPE_BAD_DATA,
@@ -529,6 +542,11 @@ static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
     DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
     DPE_TRY(make_plan(run, length, &plan, note, err));
     if (run->args->json) {
+        DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+        const char *path = dpe_run_tool_table(run->args);
+        DPE_TRY(path != NULL ? dpe_table_load(path, &table, err) : DPE_OK);
+        const struct dpe_table *entry = table != NULL ? dpe_table_choose(table, length) : NULL;
+        length = entry != NULL ? dpe_table_values(entry)->length : length;
         return dpe_run_tool_plan_json(&own, &plan, length, err);
     }
     dpe_run_tool_show_plan(&own, &plan, length, note);

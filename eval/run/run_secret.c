@@ -101,12 +101,9 @@ static void print_secret(const struct dpe_runner *run, const struct secret *secr
     }
 }
 
-/* Ask under the plan of these arguments. */
-static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *args,
-                      const char *name, const struct secret *secret, struct dpe_error *err)
+static dpe_status ask(const struct dpe_runner *run, const struct dpe_plan *plan, const char *name,
+                      const struct secret *secret, struct dpe_error *err)
 {
-    struct dpe_runner own = *run;
-    own.args = args;
     DPE_SCOPED(reply_free) struct reply reply = {.run = run, .secret = secret};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
@@ -115,7 +112,7 @@ static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *a
     const int64_t read = (int64_t)secret->sample.prompt.n;
     double begin = dpe_clock();
     DPE_TRY(dpe_text_append(&reply.text, "", 0, err));
-    DPE_TRY(dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err));
+    DPE_TRY(dpe_run_tool_session_of(run, plan, read + options.max_new, &session, err));
     DPE_TRY(dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err));
     if (dpe_signals_asked() != DPE_STOP_NONE) {
         return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
@@ -131,11 +128,15 @@ static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *a
 static dpe_status ask_unchanged(const struct dpe_runner *run, const struct secret *secret,
                                 struct dpe_error *err)
 {
+    const char *path = run->args->table;
     struct dpe_run_args unchanged = *run->args;
+    struct dpe_runner own = *run;
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
-    DPE_TRY(unchanged.table != NULL ? dpe_table_load(unchanged.table, &table, err) : DPE_OK);
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_TRY(path != NULL ? dpe_table_load(path, &table, err) : DPE_OK);
     const struct dpe_table_values *is = table != NULL ? dpe_table_values(table) : NULL;
     if (is != NULL && is->length == secret->length && is->evidence_task != NULL &&
+        strcmp(is->model_fingerprint, dpe_model_fingerprint(run->model)) == 0 &&
         strcmp(is->evidence_task, "perplexity") != 0 && is->evidence_unchanged >= 0.0) {
         dpe_print("unchanged        finds %.3g %% of %lld samples (%s), as the table says\n",
                   100.0 * is->evidence_unchanged, (long long)is->evidence_samples,
@@ -144,15 +145,20 @@ static dpe_status ask_unchanged(const struct dpe_runner *run, const struct secre
     }
     unchanged.table = NULL;
     unchanged.method = "rope";
-    return ask(run, &unchanged, "unchanged", secret, err);
+    own.args = &unchanged;
+    DPE_TRY(dpe_run_tool_plan(&own, secret->length, &plan, err));
+    return ask(run, &plan, "unchanged", secret, err);
 }
 
 dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err)
 {
     DPE_SCOPED(secret_free) struct secret secret = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_TRY(hide(run, &secret, err));
+    /* A table of another model is refused before anything is read or said. */
+    DPE_TRY(dpe_run_tool_plan(run, secret.length, &plan, err));
     print_secret(run, &secret);
     DPE_TRY(ask_unchanged(run, &secret, err));
     const char *name = run->args->table != NULL ? "with the table" : run->args->method;
-    return ask(run, run->args, name, &secret, err);
+    return ask(run, &plan, name, &secret, err);
 }
