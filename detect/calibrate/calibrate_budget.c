@@ -129,9 +129,9 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
     dpe_job_range_text(&bill.time, text);
     if (!may) {
         return dpe_fail(err, DPE_USAGE,
-                        "--budget: the smallest calibration takes %s here, and %.3g tokens; give "
+                        "--budget: the smallest calibration takes %s here, and %.0f tokens; give "
                         "more, or run dpe-detect alone",
-                        text, bill.tokens);
+                        text, ceil(bill.tokens));
     }
     dpe_log_warning("--budget: the smallest calibration takes %s here: it may end later", text);
     return DPE_OK;
