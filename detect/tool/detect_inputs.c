@@ -112,26 +112,28 @@ static dpe_status open_stream(struct detect_inputs *inputs, enum detect_stream s
     return status == DPE_USAGE && length < inputs->args->job.length ? DPE_OK : status;
 }
 
+int64_t dpe_detect_whole(const struct detect_inputs *inputs)
+{
+    return dpe_least(inputs->job.trained_length, inputs->args->job.length);
+}
+
 /* What is measured in fewer tokens, and the user's own task. */
 static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
     const int64_t together = dpe_niah_together(&inputs->needles.niah);
     const int64_t users = dpe_niah_together(&inputs->needles.users);
+    const int64_t shorter[] = {dpe_detect_whole(inputs), inputs->job.trained_length / 4};
     const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = 0; i < 2; i++) {
         char name[32];
-        const int64_t shorter = dpe_detect_short_length(inputs, i == 0);
-        if (shorter == 0) {
-            continue;
-        }
-        dpe_detect_short_name(&inputs->needles.niah, shorter, name);
+        dpe_detect_short_name(&inputs->needles.niah, shorter[i], name);
         const int64_t contexts = i == 0 ? DETECT_CEILING_CONTEXTS : 1;
         const int64_t most = dpe_detect_sweeps(inputs->args->rule)
                                  ? dpe_detect_round_up(DETECT_CEILING_SAMPLES, together)
                                  : contexts * together;
         DPE_TRY(open_stream(inputs, i == 0 ? DETECT_CEILING : DETECT_QUARTER, &inputs->needles.niah,
-                            shorter, name, inputs->validation_seed, most, err));
+                            shorter[i], name, inputs->validation_seed, most, err));
     }
     DPE_TRY(open_stream(inputs, DETECT_SEARCHED, &inputs->needles.niah, job->length, "search",
                         job->seed, DETECT_MOST_CONTEXTS * together, err));

@@ -39,13 +39,6 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
     snprintf(name, 32, "unchanged-%lld-%d-%d", (long long)length, niah->keys, niah->values);
 }
 
-int64_t dpe_detect_short_length(const struct detect_inputs *inputs, bool whole)
-{
-    const int64_t trained = inputs->job.trained_length, length = inputs->args->job.length;
-    const int64_t longest = dpe_least(trained, length);
-    return whole ? longest : trained / 4 < longest ? trained / 4 : 0;
-}
-
 /* What the model as it is finds of so many contexts of a rung, in so many tokens; *opens false
  * where these have no room for its needles. */
 static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64_t contexts,
@@ -91,8 +84,7 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    const int64_t whole = dpe_detect_short_length(inputs, true);
-    const int64_t quarter = dpe_detect_short_length(inputs, false);
+    const int64_t quarter = inputs->grid.params.trained_length / 4;
     double mean = 0.0;
     int ceilings = 0;
     int chosen = -1;
@@ -108,7 +100,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
             DPE_TRY(run_short(sweep, rung, quarter, 1, &first, &opens, err));
         }
         if (first >= possible_in_quarter) {
-            DPE_TRY(run_short(sweep, rung, whole, 1, &mean, &opens, err));
+            DPE_TRY(run_short(sweep, rung, dpe_detect_whole(inputs), 1, &mean, &opens, err));
             ceilings += opens;
             chosen = opens ? rung : chosen;
         }

@@ -158,9 +158,15 @@ static void suggest_plain(const struct detect_inputs *inputs,
     char method[DPE_DETECT_PLAN_NAME + 16];
     const int plain = report->plain;
     if (plain > DPE_DETECT_ROPE && plain != report->kept) {
-        dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
+        char trained[48] = "";
+        if (inputs->args->job.trained_length > 0) {
+            snprintf(trained, sizeof trained, " --trained-length %lld",
+                     (long long)inputs->args->job.trained_length);
+        }
+        dpe_tool_next("dpe-export --method %s -m %s --length %lld%s --format longrope -o "
+                      "config.json",
                       dpe_tool_quote(report->validated[plain].name, method, sizeof method), model,
-                      (long long)inputs->args->job.length);
+                      (long long)inputs->args->job.length, trained);
     }
 }
 
@@ -272,16 +278,6 @@ static dpe_status add_answer(struct dpe_result *out, const struct dpe_detect_wor
     return status;
 }
 
-/* null: not known, of a search by perplexity for one. */
-static void add_usable(struct dpe_result *out, const char *name, int64_t tokens)
-{
-    if (tokens > 0) {
-        dpe_result_whole(out, name, tokens);
-    } else {
-        dpe_result_number(out, name, (double)NAN);
-    }
-}
-
 static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_report *report,
                             struct dpe_error *err)
 {
@@ -293,8 +289,11 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         if (words->plain != NULL) {
             dpe_result_text(out, "without_adapter", words->plain);
         }
-        add_usable(out, "usable_length", dpe_words_usable(words, words->kept));
-        add_usable(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
+        for (int i = 0; i < 2; i++) { /* null: not known, of a search by perplexity for one */
+            const char *name = i == 0 ? "usable_length" : "usable_length_unchanged";
+            const int64_t usable = dpe_words_usable(words, i == 0 ? words->kept : "rope");
+            usable > 0 ? dpe_result_whole(out, name, usable) : dpe_result_text(out, name, NULL);
+        }
     }
     dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {

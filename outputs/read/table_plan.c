@@ -473,16 +473,14 @@ dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan
         .selection = selection,
     };
     DPE_TRY(dpe_table_of_plan(plan, context, numbers + 3 * plan->n_pairs, &values, &holds, err));
-    if (!holds && plan->n_still > 0 && !plan->exact && plan->angle == DPE_ANGLE_F32) {
-        return dpe_fail(err, DPE_USAGE,
-                        "a table has no factor for the pairs that rotate alone, and %lld of %lld "
-                        "pairs of this model's heads do; expected the method with a=1, whose "
-                        "factor for all pairs is logit-scale",
-                        (long long)(plan->n_pairs - plan->n_still), (long long)plan->n_pairs);
-    }
     if (!holds) {
-        return dpe_fail(err, DPE_USAGE,
-                        "a table holds every plan but those with exact=1 or angles in float64");
+        return dpe_fail(err, DPE_USAGE, "%s",
+                        plan->still_factor > 0.0 && !plan->exact
+                            ? "a table has no factor for the pairs that rotate alone, and others "
+                              "of this model's heads do not; expected the method with a=1, whose "
+                              "factor for all pairs is logit-scale"
+                            : "a table holds every plan but those with exact=1 or angles in "
+                              "float64");
     }
     if (values.n_bands > 0) {
         values.n_groups = 1; /* bands know no groups */
@@ -576,6 +574,8 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
     if (entry != NULL && dpe_table_evidence(dpe_table_values(entry), evidence)[0] != '\0') {
         dpe_append(note, DPE_TABLE_NOTE, "; it %s%s",
                    strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
+    } else if (entry != NULL) {
+        dpe_append(note, DPE_TABLE_NOTE, "; nothing was measured of it");
     }
     if (entry != NULL && dpe_table_facts(dpe_table_values(entry), evidence)[0] != '\0') {
         dpe_append(note, DPE_TABLE_NOTE, "; it was made from %s", evidence);

@@ -276,7 +276,8 @@ static void put_short(const struct dpe_detect_words *of, struct dpe_text *out)
     const bool plain = of->plain != NULL && strcmp(of->plain, of->kept) == 0;
     if (!is_unchanged(of)) {
         dpe_text_put(out,
-                     plain ? "short texts change too: dpe-eval ppl -l %lld measures what they lose"
+                     plain ? "texts of up to %lld tokens run unchanged with the table; without an "
+                             "adapter they change, and dpe-export says by how much"
                            : "texts of up to %lld tokens run unchanged",
                      (long long)of->trained);
     }

@@ -66,8 +66,11 @@ def test_detect(work):
     within = document("dpe-detect", *MODEL, *CORPUS, "-l", "130", "--samples", "2", "-o", work + "/within.h5")
     assert within["usable_length"] is None and [row["short_length"] for row in within["shorter"]] == [130], within
     assert within["kept"] != "rope" or " in 130 tokens" in within["answer"][0]["line"] + within["answer"][1]["line"], within
+    # A budget below the least that is read says so; one below what was read loses nothing of it.
+    assert b"a search reads 7 contexts of --length tokens at least" in run("dpe-detect", *words[:-1], work + "/least.h5", "--budget", "100tok").stderr
+    assert document("dpe-detect", *words, "--budget", "100tok") == found
     again = run("dpe-detect", *words).stderr.decode()
-    assert "complete: " in again and "Next: dpe-run -m " in again, again
+    assert "complete: no sample is missing" in again and "Next: dpe-run -m " in again, again
 
 
 def test_norms(work):

@@ -332,7 +332,8 @@ static void answer_of_a_search(void **state)
             "0.000 [0.000, 0.300] (+0.800 [+0.400, +1.000], p = 0.004); possible 0.500 [0.700, "
             "1.000], in 256 tokens.\n"
             "Of the plans that read one text it predicts it best; dpe-eval ppl compares more.\n"
-            "Short texts change too: dpe-eval ppl -l 256 measures what they lose.\n"
+            "Texts of up to 256 tokens run unchanged with the table; without an adapter they "
+            "change, and dpe-export says by how much.\n"
             "Without an adapter: yarn, recall 0.900.\n"
             "2 plans were tried in 16 contexts; nothing is left to try.\n");
     shorter[1].mean = 0.85;
