@@ -70,12 +70,6 @@ static double given(const struct batch *batch)
     return budget->tokens > 0.0 ? budget->tokens : usable * budget->seconds;
 }
 
-/* Tokens of the smallest search. */
-static double least_tokens(const struct batch *batch)
-{
-    return (double)(DETECT_BUDGET * batch->entry->length);
-}
-
 static dpe_status price(struct batch *batch, const struct setting *setting, double tokens,
                         struct dpe_bill *bill, struct dpe_error *err)
 {
@@ -106,7 +100,7 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
     }
     batch->fitted = *batch->line;
     for (int i = 0; i < SETTINGS; i++) {
-        const double least = least_tokens(batch);
+        const double least = (double)(DETECT_BUDGET * batch->entry->length); /* of a search */
         batch->diverges = diverges;
         DPE_TRY(price(batch, &settings[i], least, &bill, err));
         if (bill.untimed && batch->line->detect.budget.seconds > 0.0) {

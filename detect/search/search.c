@@ -123,7 +123,6 @@ static dpe_status read(struct walk *walk, enum dpe_detect_stream stream, int64_t
         DPE_TRY(collect(walk, stream, contexts, scores, go));
     }
     if (!*go && !pays) {
-        memset(search->wanted, 0, sizeof search->wanted);
         search->complete = true;
         return DPE_OK;
     }

@@ -112,18 +112,14 @@ static dpe_status open_stream(struct detect_inputs *inputs, enum detect_stream s
     return status == DPE_USAGE && length < inputs->args->job.length ? DPE_OK : status;
 }
 
-int64_t dpe_detect_whole(const struct detect_inputs *inputs)
-{
-    return dpe_least(inputs->job.trained_length, inputs->args->job.length);
-}
-
 /* What is measured in fewer tokens, and the user's own task. */
 static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
     const int64_t together = dpe_niah_together(&inputs->needles.niah);
     const int64_t users = dpe_niah_together(&inputs->needles.users);
-    const int64_t shorter[] = {dpe_detect_whole(inputs), inputs->job.trained_length / 4};
+    const int64_t trained = inputs->job.trained_length;
+    const int64_t shorter[] = {dpe_least(trained, job->length), trained / 4};
     const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = 0; i < 2; i++) {
         char name[32];

@@ -84,7 +84,8 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    const int64_t quarter = inputs->grid.params.trained_length / 4;
+    const int64_t trained = inputs->grid.params.trained_length;
+    const int64_t whole = dpe_least(trained, inputs->grid.params.length);
     double mean = 0.0;
     int ceilings = 0;
     int chosen = -1;
@@ -96,11 +97,11 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
          rung--) {
         bool opens = true;
         double first = 1.0;
-        if (rung > EASIEST && quarter >= LEAST_QUARTER) {
-            DPE_TRY(run_short(sweep, rung, quarter, 1, &first, &opens, err));
+        if (rung > EASIEST && trained / 4 >= LEAST_QUARTER) {
+            DPE_TRY(run_short(sweep, rung, trained / 4, 1, &first, &opens, err));
         }
         if (first >= possible_in_quarter) {
-            DPE_TRY(run_short(sweep, rung, dpe_detect_whole(inputs), 1, &mean, &opens, err));
+            DPE_TRY(run_short(sweep, rung, whole, 1, &mean, &opens, err));
             ceilings += opens;
             chosen = opens ? rung : chosen;
         }

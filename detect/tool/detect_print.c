@@ -131,11 +131,7 @@ static dpe_status print_result(const struct detect_inputs *inputs,
 static void print_lengths(const int64_t *lengths, int n)
 {
     for (int g = 0; g < n; g++) {
-        if (lengths[g] > 0) {
-            dpe_print(" %lld", (long long)lengths[g]);
-        } else {
-            dpe_print(" -");
-        }
+        lengths[g] > 0 ? dpe_print(" %lld", (long long)lengths[g]) : dpe_print(" -");
     }
 }
 
@@ -155,18 +151,16 @@ static void print_joint(const struct dpe_detect_report *report)
 static void suggest_plain(const struct detect_inputs *inputs,
                           const struct dpe_detect_report *report, const char *model)
 {
-    char method[DPE_DETECT_PLAN_NAME + 16];
+    char method[DPE_DETECT_PLAN_NAME + 64];
+    const int64_t trained = inputs->args->job.trained_length;
     const int plain = report->plain;
     if (plain > DPE_DETECT_ROPE && plain != report->kept) {
-        char trained[48] = "";
-        if (inputs->args->job.trained_length > 0) {
-            snprintf(trained, sizeof trained, " --trained-length %lld",
-                     (long long)inputs->args->job.trained_length);
+        dpe_tool_quote(report->validated[plain].name, method, sizeof method);
+        if (trained > 0) {
+            dpe_append(method, sizeof method, " --trained-length %lld", (long long)trained);
         }
-        dpe_tool_next("dpe-export --method %s -m %s --length %lld%s --format longrope -o "
-                      "config.json",
-                      dpe_tool_quote(report->validated[plain].name, method, sizeof method), model,
-                      (long long)inputs->args->job.length, trained);
+        dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
+                      method, model, (long long)inputs->args->job.length);
     }
 }
 

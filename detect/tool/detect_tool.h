@@ -124,9 +124,6 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
  * a length, "unchanged-LENGTH-KEYS-VALUES". */
 struct dpe_niah_params dpe_detect_pilot_task(const struct detect_inputs *inputs, int rung);
 int dpe_detect_pilot_rungs(void);
-/** The trained length, or --length where that is less: tokens of which the model as it is shows
- * what is possible. */
-int64_t dpe_detect_whole(const struct detect_inputs *inputs);
 void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, char name[32]);
 
 /* -------------------------------------------------------------------------------------- stages */

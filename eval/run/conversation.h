@@ -58,12 +58,6 @@ struct dpe_runner {
  *  --table for a text of `length` tokens (beyond the trained length --length replaces it). */
 dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err);
-/** Its two halves: the plan (free it), whose entry of a table is logged; a session under one. */
-dpe_status dpe_run_tool_plan(const struct dpe_runner *run, int64_t length, struct dpe_plan *plan,
-                             struct dpe_error *err);
-dpe_status dpe_run_tool_session_of(const struct dpe_runner *run, const struct dpe_plan *plan,
-                                   int64_t capacity, struct dpe_session **session,
-                                   struct dpe_error *err);
 /** Open what the arguments ask for. Close it, also after an error. */
 dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *args,
                              struct dpe_error *err);

@@ -216,7 +216,6 @@ static void check_usage(const struct dpe_run_args *args)
         {!table && args->other_model, "--other-model goes with --table"},
         {args->top_p_given && !(args->temperature > 0.0),
          "--top-p needs --temperature T, above 0: without one the likeliest token is taken"},
-        {args->context > 0 && args->context < 4, "--context: expected 4 or more tokens"},
     };
     check_modes(args);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -283,23 +282,17 @@ static dpe_status make_plan(const struct dpe_runner *run, int64_t length, struct
                           err);
 }
 
-dpe_status dpe_run_tool_plan(const struct dpe_runner *run, int64_t length, struct dpe_plan *plan,
-                             struct dpe_error *err)
+dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
+                                struct dpe_session **session, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     char note[DPE_TABLE_NOTE];
-    DPE_TRY(make_plan(run, length, plan, note, err));
+    DPE_TRY(make_plan(run, length, &plan, note, err));
     const char *table = dpe_run_tool_table(run->args);
     if (note[0] != '\0' && (table != NULL || run->args->document == NULL)) {
         dpe_log_info("%s%s: %s", table != NULL ? table : "--method ",
                      table != NULL ? ": entry" : run->args->method, note);
     }
-    return DPE_OK;
-}
-
-dpe_status dpe_run_tool_session_of(const struct dpe_runner *run, const struct dpe_plan *plan,
-                                   int64_t capacity, struct dpe_session **session,
-                                   struct dpe_error *err)
-{
     const struct dpe_session_options options = {
         .device = run->device,
         .n_threads = run->args->tool.threads,
@@ -314,20 +307,12 @@ dpe_status dpe_run_tool_session_of(const struct dpe_runner *run, const struct dp
                   .chunk = run->args->document != NULL ? NULL : "--chunk",
                   .max_memory = "--max-memory"},
     };
-    DPE_TRY(dpe_session_create(run->model, plan, &options, session, err));
+    DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
     int64_t logged = 0;
     dpe_log_chunk(*session, &logged);
     dpe_log_file(*session);
     dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     return DPE_OK;
-}
-
-dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
-                                struct dpe_session **session, struct dpe_error *err)
-{
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    DPE_TRY(dpe_run_tool_plan(run, length, &plan, err));
-    return dpe_run_tool_session_of(run, &plan, capacity, session, err);
 }
 
 /* The ids of a text given on the command line or as a file, specials added unless --raw. */

@@ -175,10 +175,9 @@ static void add_lead(struct dpe_page *page, const struct dpe_suite_words *s)
  * contains 0, or the sign-flip test does not reject it. */
 static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
 {
-    enum { LEAST = 6 }; /* p of five is 2/32 or more */
     size_t compared = 0;
     size_t noise = 0;
-    bool few = false;
+    bool few = false; /* p of five is 2/32 or more */
     for (size_t i = 0; s->r->difference != NULL && i < s->n_methods * s->n_tasks; i++) {
         const struct dpe_difference *of = &s->r->difference[i];
         if (i / s->n_tasks == s->against) {
@@ -187,7 +186,7 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
         bool inside = of->minus.low <= 0.0 && of->minus.high >= 0.0;
         compared += of->p >= 0.0;
         noise += of->p >= 0.05 || (of->p >= 0.0 && inside);
-        few = few || (of->p >= 0.05 && !inside && of->minus.n < LEAST * dpe_most(s->together, 1));
+        few = few || (of->p >= 0.05 && !inside && of->minus.n < 6 * dpe_most(s->together, 1));
     }
     if (compared == 0) {
         return;

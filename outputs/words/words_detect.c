@@ -104,10 +104,9 @@ static void put_minus(const struct dpe_scores_result *r, const char *name, const
 /* Within five points of what the unchanged model finds in a shorter text, or of all. */
 static bool finds_possible(const struct dpe_detect_words *of)
 {
-    static const double near = 0.05;
     const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->length);
-    return of->recall && value_of(of->decides, of->kept).mean >=
-                             (possible != NULL ? possible->mean : 1.0) - near;
+    return of->recall &&
+           value_of(of->decides, of->kept).mean >= (possible != NULL ? possible->mean : 1.0) - 0.05;
 }
 
 static void put_plan(const struct dpe_detect_words *of, struct dpe_text *out)
@@ -236,9 +235,6 @@ static void put_texts(const struct dpe_detect_words *of, struct dpe_text *out)
         put_value(false, &kept, out);
         dpe_text_put(out, "; unchanged ");
         put_value(false, &rope, out);
-    } else if (of->recall && of->search != NULL && loss_of(of) < 0.0005) {
-        dpe_text_put(out, "of the plans that read one text it predicts it best; dpe-eval ppl "
-                          "compares more");
     } else if (of->recall && of->search != NULL && isfinite(loss_of(of))) {
         dpe_text_put(out,
                      "of one text it loses %.1f %% of perplexity to the best; dpe-eval ppl "
