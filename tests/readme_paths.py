@@ -49,5 +49,17 @@ for readme in readmes:
             missing += [path for path in quoted if SOURCE.fullmatch(path) and not path.startswith(".") and
                         path not in FOREIGN and not named(path, folder)]
             wrong += [f"{readme}:{number}: {path}: expected a file, folder or heading of the tree, found none" for path in missing]
+# Variables that programs and adapters read stand in one table, which is a section of dpe(1).
+with open(os.path.join(root, "engine/README.md"), encoding="utf-8") as file:
+    table = file.read().partition("\n## Environment\n")[2].partition("\n## ")[0]
+READ = re.compile(r"""(?:getenv\(|set_from\(\w+, \w+, |environ\.get\()"(\w+)"|\$\{(DPE_\w+):-""")
+read = set()
+for name in tree:
+    if name.endswith((".c", ".h", ".py", ".sbatch")) and not name.startswith("tests" + os.sep):
+        with open(os.path.join(root, name), encoding="utf-8") as file:
+            read.update((found[0] or found[1], name) for found in READ.findall(file.read()))
+wrong += [f"{name}: {variable}: expected it under \"Environment\" in engine/README.md, found it not" for variable, name in sorted(read)
+          if not re.search(rf"`{variable}[`=]", table)]
+wrong += ["expected more variables that are read"] * (len(read) < 20)
 print("\n".join(wrong))
 sys.exit(1 if wrong or len(readmes) < 10 else 0)

@@ -314,8 +314,7 @@ static void look_at_sweep(struct batch *batch, struct check *check)
                                                                  : NULL;
     if (folder != NULL) {
         dpe_calibrate_read_validated(check->sweep, folder, &validated);
-        const struct dpe_interval *possible =
-            dpe_validated_possible(&validated, batch->job.trained_length);
+        const struct dpe_interval *possible = dpe_validated_possible(&validated, longest->length);
         check->ceiling = possible != NULL ? possible->mean : (double)NAN;
         pool(folder, &validated, check);
     }

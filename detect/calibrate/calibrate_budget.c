@@ -70,12 +70,6 @@ static double given(const struct batch *batch)
     return budget->tokens > 0.0 ? budget->tokens : usable * budget->seconds;
 }
 
-/* Tokens of the smallest search: at most half of them for fresh samples. */
-static double least_tokens(const struct batch *batch)
-{
-    return (double)(2 * DETECT_BUDGET * batch->entry->length);
-}
-
 static dpe_status price(struct batch *batch, const struct setting *setting, double tokens,
                         struct dpe_bill *bill, struct dpe_error *err)
 {
@@ -106,7 +100,7 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
     }
     batch->fitted = *batch->line;
     for (int i = 0; i < SETTINGS; i++) {
-        const double least = least_tokens(batch);
+        const double least = (double)(2 * DETECT_BUDGET * batch->entry->length); /* and fresh */
         batch->diverges = diverges;
         DPE_TRY(price(batch, &settings[i], least, &bill, err));
         if (bill.untimed && batch->line->detect.budget.seconds > 0.0) {
@@ -129,9 +123,9 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
     dpe_job_range_text(&bill.time, text);
     if (!may) {
         return dpe_fail(err, DPE_USAGE,
-                        "--budget: the smallest calibration takes %s here, and %.3g tokens; give "
+                        "--budget: the smallest calibration takes %s here, and %.0f tokens; give "
                         "more, or run dpe-detect alone",
-                        text, bill.tokens);
+                        text, ceil(bill.tokens));
     }
     dpe_log_warning("--budget: the smallest calibration takes %s here: it may end later", text);
     return DPE_OK;

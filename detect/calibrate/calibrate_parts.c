@@ -172,14 +172,6 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
     return work(&dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
-/* How many methods the check will have at most: rope, of a search the best other method, where the
- * key pairs were chosen all of them, and the table. */
-static int64_t count_methods(const struct batch *batch)
-{
-    return 2 + dpe_detect_searches(batch->args->detect.rule) +
-           (batch->chooses || batch->state.n_entries > 1);
-}
-
 static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                         struct dpe_error *err)
 {
@@ -192,7 +184,10 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
         args.job.samples = batch->args->check_samples;
     }
     if (is_dry(way)) {
-        plan_methods("check", count_methods(batch), &args);
+        /* At most: rope, of a search the best other method, where the key pairs were chosen all of
+         * them, and the table. */
+        const bool searches = dpe_detect_searches(batch->args->detect.rule);
+        plan_methods("check", 2 + searches + (batch->chooses || several), &args);
     } else {
         add_method(&args, "rope", false);
         if (state->rival[0] != '\0') {

@@ -111,9 +111,9 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
     if (params->trained_length < 2 || 2 * params->length < params->trained_length) {
         return dpe_fail(
             err, DPE_USAGE,
-            "--length: %lld is less than half the trained length %lld, at which the other "
-            "groups stay during detection; there is nothing to detect",
-            (long long)params->length, (long long)params->trained_length);
+            "--length: expected at least half the trained length, %lld tokens, found %lld; of a "
+            "model that works up to less, --trained-length says up to what",
+            (long long)(params->trained_length + 1) / 2, (long long)params->length);
     }
     if (params->n_lengths < 1) {
         return dpe_fail(err, DPE_USAGE, "--lengths: expected at least one length");

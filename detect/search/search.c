@@ -109,18 +109,23 @@ static int64_t lacking(const struct walk *walk, enum dpe_detect_stream stream, i
 }
 
 /* Let the live plans read so many contexts. *go: they have; else rows are missing, or the budget
- * does not hold it (search->complete). */
+ * does not hold it (search->complete). Settings of a method end where a run ends that never had
+ * more. */
 static dpe_status read(struct walk *walk, enum dpe_detect_stream stream, int64_t contexts,
                        struct dpe_detect_scores *scores, bool *go)
 {
     struct dpe_detect_search *search = walk->search;
     const int64_t needs = lacking(walk, stream, contexts);
-    *go = search->spent + needs <= walk->options->budget || search->spent == 0;
-    if (!*go) {
+    const bool pays = search->spent + needs <= walk->options->budget || search->spent == 0;
+    search->least = search->spent == 0 ? needs : search->least;
+    *go = pays;
+    if (pays || walk->options->n_settings == 0) { /* what a larger budget has read costs nothing */
+        DPE_TRY(collect(walk, stream, contexts, scores, go));
+    }
+    if (!*go && !pays) {
         search->complete = true;
         return DPE_OK;
     }
-    DPE_TRY(collect(walk, stream, contexts, scores, go));
     for (int k = 0; k < walk->n && *go; k++) {
         int64_t *had = &search->tried[walk->live[k]].contexts[stream];
         *had = dpe_most(*had, contexts);

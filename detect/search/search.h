@@ -99,6 +99,7 @@ struct dpe_detect_search {
     struct dpe_detect_tried *tried; /**< [n] the first is the model as it is */
     int heats;                      /**< that ended, or were ended by the budget */
     int64_t spent;                  /**< contexts read by candidates */
+    int64_t least;                  /**< those of the first list, which is always read */
     int best;                       /**< chosen */
     int plain;                      /**< the best that needs no adapter; −1: none was read */
     bool complete;                  /**< nothing is missing */

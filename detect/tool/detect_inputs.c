@@ -116,10 +116,10 @@ static dpe_status open_stream(struct detect_inputs *inputs, enum detect_stream s
 static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
-    const int64_t trained = inputs->job.trained_length;
     const int64_t together = dpe_niah_together(&inputs->needles.niah);
     const int64_t users = dpe_niah_together(&inputs->needles.users);
-    const int64_t shorter[] = {trained, trained / 4};
+    const int64_t trained = inputs->job.trained_length;
+    const int64_t shorter[] = {dpe_least(trained, job->length), trained / 4};
     const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = 0; i < 2; i++) {
         char name[32];

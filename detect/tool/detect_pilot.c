@@ -85,6 +85,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const int64_t trained = inputs->grid.params.trained_length;
+    const int64_t whole = dpe_least(trained, inputs->grid.params.length);
     double mean = 0.0;
     int ceilings = 0;
     int chosen = -1;
@@ -100,7 +101,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
             DPE_TRY(run_short(sweep, rung, trained / 4, 1, &first, &opens, err));
         }
         if (first >= possible_in_quarter) {
-            DPE_TRY(run_short(sweep, rung, trained, 1, &mean, &opens, err));
+            DPE_TRY(run_short(sweep, rung, whole, 1, &mean, &opens, err));
             ceilings += opens;
             chosen = opens ? rung : chosen;
         }

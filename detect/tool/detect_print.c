@@ -131,11 +131,7 @@ static dpe_status print_result(const struct detect_inputs *inputs,
 static void print_lengths(const int64_t *lengths, int n)
 {
     for (int g = 0; g < n; g++) {
-        if (lengths[g] > 0) {
-            dpe_print(" %lld", (long long)lengths[g]);
-        } else {
-            dpe_print(" -");
-        }
+        lengths[g] > 0 ? dpe_print(" %lld", (long long)lengths[g]) : dpe_print(" -");
     }
 }
 
@@ -155,12 +151,16 @@ static void print_joint(const struct dpe_detect_report *report)
 static void suggest_plain(const struct detect_inputs *inputs,
                           const struct dpe_detect_report *report, const char *model)
 {
-    char method[DPE_DETECT_PLAN_NAME + 16];
+    char method[DPE_DETECT_PLAN_NAME + 64];
+    const int64_t trained = inputs->args->job.trained_length;
     const int plain = report->plain;
     if (plain > DPE_DETECT_ROPE && plain != report->kept) {
+        dpe_tool_quote(report->validated[plain].name, method, sizeof method);
+        if (trained > 0) {
+            dpe_append(method, sizeof method, " --trained-length %lld", (long long)trained);
+        }
         dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
-                      dpe_tool_quote(report->validated[plain].name, method, sizeof method), model,
-                      (long long)inputs->args->job.length);
+                      method, model, (long long)inputs->args->job.length);
     }
 }
 
@@ -283,8 +283,11 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         if (words->plain != NULL) {
             dpe_result_text(out, "without_adapter", words->plain);
         }
-        dpe_result_whole(out, "usable_length", dpe_words_usable(words, words->kept));
-        dpe_result_whole(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
+        for (int i = 0; i < 2; i++) { /* null: not known, of a search by perplexity for one */
+            const char *name = i == 0 ? "usable_length" : "usable_length_unchanged";
+            const int64_t usable = dpe_words_usable(words, i == 0 ? words->kept : "rope");
+            usable > 0 ? dpe_result_whole(out, name, usable) : dpe_result_text(out, name, NULL);
+        }
     }
     dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {

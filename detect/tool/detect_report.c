@@ -156,11 +156,6 @@ static dpe_status keep_named(struct dpe_detect_report *report, struct dpe_error 
     return DPE_OK;
 }
 
-static bool is_swept(const char *name)
-{
-    return strcmp(name, "base") == 0 || strcmp(name, "joint") == 0;
-}
-
 /* What the table gets. */
 static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
 {
@@ -168,9 +163,9 @@ static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
     const double own = grid->params.temperature.logit_scale;
     const char *name = report->validated[report->kept].name;
     dpe_detect_entry_free(&report->entry);
-    DPE_TRY(report->kept == DPE_DETECT_ROPE || is_swept(name)
-                ? keep_own(report, report->kept == DPE_DETECT_ROPE, strcmp(name, "base") == 0, err)
-                : keep_named(report, err));
+    const bool rope = report->kept == DPE_DETECT_ROPE, base = strcmp(name, "base") == 0;
+    DPE_TRY(rope || base || strcmp(name, "joint") == 0 ? keep_own(report, rope, base, err)
+                                                       : keep_named(report, err));
     /* That of the model. */
     report->entry.values.attention_scaling =
         sqrt(grid->configs[0].plan.temperature.logit_scale / (own > 0.0 ? own : 1.0));

@@ -120,6 +120,11 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     DPE_TRY(dpe_detect_report_search(report, err));
+    if (report->search.least > dpe_detect_inputs_contexts(sweep->inputs)) {
+        dpe_log_warning("--budget: a search reads %lld contexts of --length tokens at least, and "
+                        "fresh ones: more than was given",
+                        (long long)report->search.least);
+    }
     while (!report->search.complete) {
         DPE_TRY(search_rows(sweep, err));
         DPE_TRY(dpe_detect_report_search(report, err));

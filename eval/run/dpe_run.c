@@ -82,7 +82,7 @@ static const struct dpe_option options_table[] = {
     {"nll", KEY_MODE + MODE_NLL, "FILE", DPE_BASIC,
      "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
-     DPE_TOKENS(struct dpe_run_args, context, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, context, 4, DPE_MOST_COUNT)},
     {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
      2, DPE_CHOICE(struct dpe_run_args, score_all, NULL),
      DPE_GIVEN(struct dpe_run_args, score_given)},
@@ -216,7 +216,6 @@ static void check_usage(const struct dpe_run_args *args)
         {!table && args->other_model, "--other-model goes with --table"},
         {args->top_p_given && !(args->temperature > 0.0),
          "--top-p needs --temperature T, above 0: without one the likeliest token is taken"},
-        {args->context > 0 && args->context < 4, "--context: expected 4 or more tokens"},
     };
     check_modes(args);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -487,12 +486,11 @@ static dpe_status nll(const struct dpe_runner *run, struct dpe_error *err)
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     DPE_TRY(encode(run, NULL, run->args->nll_file, &tokens, err));
     const struct dpe_config *config = dpe_model_config(run->model);
-    if (context < 4 || (int64_t)tokens.n < context) {
-        return dpe_fail(
-            err, DPE_BAD_DATA,
-            "%s: expected at least one window of %lld tokens, found %zu; use a longer text "
-            "or a smaller --context (4 or more)",
-            run->args->nll_file, (long long)context, tokens.n);
+    if ((int64_t)tokens.n < context) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected at least one window of %lld tokens, found %zu; use a longer "
+                        "text or a smaller --context",
+                        run->args->nll_file, (long long)context, tokens.n);
     }
     if (config->bos_id >= config->vocab && !run->args->raw) {
         return dpe_fail(err, DPE_BAD_DATA,
@@ -517,6 +515,8 @@ dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, in
     DPE_TRY(dpe_table_load(path, &table, err));
     *trained = dpe_table_values(table)->trained_length;
     *length = run->args->length > 0 ? *length : dpe_table_values(table)->length;
+    const struct dpe_table *entry = run->args->json ? dpe_table_choose(table, *length) : NULL;
+    *length = entry != NULL ? dpe_table_values(entry)->length : *length;
     return DPE_OK;
 }
 

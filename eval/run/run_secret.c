@@ -21,26 +21,21 @@ struct secret {
 struct reply {
     const struct dpe_runner *run;
     const struct secret *secret;
-    struct dpe_text text;
+    struct dpe_text *text;
 };
-
-static void reply_free(struct reply *reply)
-{
-    dpe_text_free(&reply->text);
-}
 
 static bool is_named(const struct reply *reply)
 {
     const struct dpe_sample *sample = &reply->secret->sample;
-    return dpe_recall(reply->text.bytes, sample->references, sample->n_references) >= 1.0;
+    return dpe_recall(reply->text->bytes, sample->references, sample->n_references) >= 1.0;
 }
 
 static bool has_ended(void *user, const int32_t *ids, size_t n)
 {
     struct reply *reply = user;
-    reply->text.n = 0;
+    reply->text->n = 0;
     dpe_status status =
-        dpe_tokenizer_decode(reply->run->tokenizer, ids, n, true, &reply->text, NULL);
+        dpe_tokenizer_decode(reply->run->tokenizer, ids, n, true, reply->text, NULL);
     return (status == DPE_OK && is_named(reply)) || dpe_clock() > reply->run->deadline ||
            dpe_signals_asked() != DPE_STOP_NONE;
 }
@@ -107,14 +102,15 @@ static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *a
 {
     struct dpe_runner own = *run;
     own.args = args;
-    DPE_SCOPED(reply_free) struct reply reply = {.run = run, .secret = secret};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    struct reply reply = {.run = run, .secret = secret, .text = &text};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     const struct dpe_generate_options options = {
         .max_new = secret->sample.max_new, .stop = has_ended, .user = &reply};
     const int64_t read = (int64_t)secret->sample.prompt.n;
     double begin = dpe_clock();
-    DPE_TRY(dpe_text_append(&reply.text, "", 0, err));
+    DPE_TRY(dpe_text_append(&text, "", 0, err));
     DPE_TRY(dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err));
     DPE_TRY(dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err));
     if (dpe_signals_asked() != DPE_STOP_NONE) {
@@ -122,7 +118,7 @@ static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *a
     }
     char answer[ANSWER_TEXT];
     dpe_print("%-16s %s after %.1f s: \"%s\"\n", name, is_named(&reply) ? "found" : "not found",
-              dpe_clock() - begin, dpe_printable(reply.text.bytes, answer, sizeof answer));
+              dpe_clock() - begin, dpe_printable(text.bytes, answer, sizeof answer));
     fflush(stdout);
     return DPE_OK;
 }
@@ -136,6 +132,7 @@ static dpe_status ask_unchanged(const struct dpe_runner *run, const struct secre
     DPE_TRY(unchanged.table != NULL ? dpe_table_load(unchanged.table, &table, err) : DPE_OK);
     const struct dpe_table_values *is = table != NULL ? dpe_table_values(table) : NULL;
     if (is != NULL && is->length == secret->length && is->evidence_task != NULL &&
+        strcmp(is->model_fingerprint, dpe_model_fingerprint(run->model)) == 0 &&
         strcmp(is->evidence_task, "perplexity") != 0 && is->evidence_unchanged >= 0.0) {
         dpe_print("unchanged        finds %.3g %% of %lld samples (%s), as the table says\n",
                   100.0 * is->evidence_unchanged, (long long)is->evidence_samples,
@@ -152,7 +149,8 @@ dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err
     DPE_SCOPED(secret_free) struct secret secret = {0};
     DPE_TRY(hide(run, &secret, err));
     print_secret(run, &secret);
-    DPE_TRY(ask_unchanged(run, &secret, err));
     const char *name = run->args->table != NULL ? "with the table" : run->args->method;
-    return ask(run, run->args, name, &secret, err);
+    DPE_TRY(
+        ask(run, run->args, name, &secret, err)); /* first: a table of another model is refused */
+    return ask_unchanged(run, &secret, err);
 }

@@ -375,9 +375,8 @@ static void show_entry(const struct dpe_table_values *values)
         dpe_print("temperature        %s\n", text);
     }
     char evidence[DPE_TABLE_EVIDENCE];
-    if (dpe_table_evidence(values, evidence)[0] != '\0') {
-        dpe_print("measured           %s\n", evidence);
-    }
+    dpe_table_evidence(values, evidence);
+    dpe_print("measured           %s\n", evidence[0] != '\0' ? evidence : "nothing");
     if (dpe_table_facts(values, evidence)[0] != '\0') {
         dpe_print("made from          %s\n", evidence);
     }

@@ -19,11 +19,6 @@
 #include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 
-static const char *dtype_name(enum dpe_dtype dtype)
-{
-    return dtype == DPE_F32 ? "f32" : dtype == DPE_F16 ? "f16" : "bf16";
-}
-
 /* The tokens that end an answer, as they were parsed: "2,32000", or "none". */
 static void end_tokens(const struct dpe_config *config, char *text, size_t size)
 {
@@ -55,13 +50,15 @@ static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
     };
+    const enum dpe_dtype dtype = dpe_device_dtype(job->device, dpe_model_config(job->model));
     const char *const last[][2] = {
         /* Not which of several devices, nor its generation: they round alike to no more and no less
          * than processors of different widths do. */
         {"device", about == NULL ? job->device_info.kind : NULL},
-        {"dtype", about != NULL
-                      ? NULL
-                      : dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
+        {"dtype", about != NULL      ? NULL
+                  : dtype == DPE_F32 ? "f32"
+                  : dtype == DPE_F16 ? "f16"
+                                     : "bf16"},
         {"angle", "f32"},
         /* None for f32, so that runs of versions without the option continue. */
         {"kv_cache_dtype",
@@ -256,13 +253,8 @@ static dpe_status finish(struct dpe_job *job, dpe_status status, dpe_run_fill fi
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
     }
-    if (status == DPE_OK && job->planned > 0 && !job->told_rows) { /* nothing was missing */
-        const int64_t there = job->planned - job->missing;
-        const struct dpe_event event = {"resume", (double)there, (double)job->planned, (double)NAN,
-                                        (double)NAN};
-        /* A race or a search may have ended with fewer than it is planned with. */
-        dpe_log_event(&event, "complete: %lld of %s%lld samples", (long long)there,
-                      job->missing > 0 ? "at most " : "", (long long)job->planned);
+    if (status == DPE_OK && job->planned > 0 && !job->told_rows) {
+        dpe_log_info("complete: no sample is missing");
     }
     struct dpe_error saving = {0};
     dpe_status saved = DPE_OK;

@@ -474,8 +474,12 @@ dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan
     };
     DPE_TRY(dpe_table_of_plan(plan, context, numbers + 3 * plan->n_pairs, &values, &holds, err));
     if (!holds) {
-        return dpe_fail(err, DPE_USAGE,
-                        "a table holds every plan but those with exact=1 or angles in float64");
+        return dpe_fail(err, DPE_USAGE, "%s",
+                        plan->still_factor > 0.0 && !plan->exact
+                            ? "a table has no factor for the pairs that rotate alone, of heads "
+                              "that rotate in part; expected a=1, or logit-scale for all pairs"
+                            : "a table holds every plan but those with exact=1 or angles in "
+                              "float64");
     }
     if (values.n_bands > 0) {
         values.n_groups = 1; /* bands know no groups */
@@ -566,9 +570,13 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
                  (long long)tokens);
     }
     char evidence[DPE_TABLE_EVIDENCE];
-    if (entry != NULL && dpe_table_evidence(dpe_table_values(entry), evidence)[0] != '\0') {
-        dpe_append(note, DPE_TABLE_NOTE, "; it %s%s",
-                   strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
+    if (entry != NULL) {
+        dpe_table_evidence(dpe_table_values(entry), evidence);
+        dpe_append(note, DPE_TABLE_NOTE, "; %s%s",
+                   evidence[0] == '\0'                  ? "nothing was measured of it"
+                   : strncmp(evidence, "finds", 5) == 0 ? "it "
+                                                        : "it has ",
+                   evidence);
     }
     if (entry != NULL && dpe_table_facts(dpe_table_values(entry), evidence)[0] != '\0') {
         dpe_append(note, DPE_TABLE_NOTE, "; it was made from %s", evidence);

@@ -124,11 +124,6 @@ static bool start(const struct dpe_http *http, CURLM *multi, struct flight *flig
     return flight->running;
 }
 
-static bool is_busy(long status)
-{
-    return status == 429 || status == 502 || status == 503;
-}
-
 /* Whether a transfer that broke off may succeed when it is tried again. */
 static bool may_pass(CURLcode code)
 {
@@ -170,7 +165,8 @@ static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLc
 {
     struct dpe_http_exchange *exchange = flight->exchange;
     curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
-    if (code == CURLE_OK && !is_busy(exchange->status)) {
+    const long status = exchange->status; /* of those one is asked again */
+    if (code == CURLE_OK && status != 429 && status != 502 && status != 503) {
         flight->done = true;
         *last = dpe_clock();
         return DPE_OK;

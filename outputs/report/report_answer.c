@@ -118,11 +118,6 @@ static void turn_text(const struct dpe_report_detection *d, int64_t group, char 
     }
 }
 
-static struct dpe_sheet_cell length_cell(double tokens)
-{
-    return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
-}
-
 static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const uint8_t *informative = d->ranking->informative;
@@ -145,7 +140,7 @@ static void add_chosen(struct dpe_report *report, const struct dpe_report_detect
                      informative[g] != 0 ? "yes" : "not distinguishable",
                      p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
         }
-        dpe_draw_row(sheet, g, length_cell(rank_1),
+        dpe_draw_row(sheet, g, dpe_number_cell(rank_1 < 0.0 ? (double)NAN : rank_1),
                      rank_1 > 0.0 ? dpe_detection_length(d) / rank_1 : (double)NAN, signal, turns,
                      pairs);
     }

@@ -127,13 +127,6 @@ static void collect(struct dpe_report *report, struct buckets *all)
     }
 }
 
-/* Median and middle half. */
-static struct dpe_sheet_cell seconds_cell(const struct bucket *one)
-{
-    return dpe_interval_cell(one->seconds[one->n / 2], one->seconds[one->n / 4],
-                             one->seconds[one->n - 1 - one->n / 4]);
-}
-
 static void add_table(struct dpe_report *report, const struct buckets *all)
 {
     struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "time",
@@ -142,10 +135,11 @@ static void add_table(struct dpe_report *report, const struct buckets *all)
                                              "Time per sample");
     for (size_t i = 0; i < all->n; i++) {
         const struct bucket *one = &all->buckets[i];
+        const double *s = one->seconds; /* sorted */
         dpe_draw_row(sheet, one->input->name, one->task,
                      one->method[0] != '\0' ? one->method : "all configurations", one->n,
-                     seconds_cell(one), one->total,
-                     one->total > 0.0 ? one->prompt / one->total : (double)NAN);
+                     dpe_interval_cell(s[one->n / 2], s[one->n / 4], s[one->n - 1 - one->n / 4]),
+                     one->total, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
     }
     dpe_draw_shown(sheet, 0, all->n > 8);
     dpe_page_add(&report->page, sheet);

@@ -302,7 +302,8 @@ def formula(trained_length, length, pairs, still=False):
     groups, window = min(8, pairs), max(1, min(trained_length // 8, 1024))
     kept, scale = groups // 8, length / trained_length
     if length <= 2 * trained_length:
-        kept, window, scale = 0, max(window, trained_length // 2), 2 * scale
+        half = max(1, trained_length // 2)
+        kept, window, scale = 0, max(window, half), length / half
     elif length <= 16 * trained_length:
         window = window * 3 // 2
     else:

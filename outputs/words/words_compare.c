@@ -177,6 +177,7 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
 {
     size_t compared = 0;
     size_t noise = 0;
+    bool few = false; /* p of five is 2/32 or more */
     for (size_t i = 0; s->r->difference != NULL && i < s->n_methods * s->n_tasks; i++) {
         const struct dpe_difference *of = &s->r->difference[i];
         if (i / s->n_tasks == s->against) {
@@ -185,6 +186,7 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
         bool inside = of->minus.low <= 0.0 && of->minus.high >= 0.0;
         compared += of->p >= 0.0;
         noise += of->p >= 0.05 || (of->p >= 0.0 && inside);
+        few = few || (of->p >= 0.05 && !inside && of->minus.n < 6 * dpe_most(s->together, 1));
     }
     if (compared == 0) {
         return;
@@ -193,12 +195,13 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
         page, BLOCK_NOTE,
         "Of %zu difference%s to %s, %zu %s not distinguishable from 0: the "
         "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
-        "same %s; p is not corrected for the number of comparisons.",
+        "same %s; p is not corrected for the number of comparisons.%s",
         compared, compared == 1 ? "" : "s", s->r->method[s->against], noise,
         noise == 1 ? "is" : "are",
         s->together > 1    ? "contexts"
         : s->low_is_better ? "books"
-                           : "samples");
+                           : "samples",
+        few ? " Of fewer than six it is never below 0.05: more --samples." : "");
 }
 
 /* --------------------------------------------------------------------------------------- tables */

@@ -101,13 +101,12 @@ static void put_minus(const struct dpe_scores_result *r, const char *name, const
 /* --------------------------------------------------------------------------------- the sentences
  */
 
-/* Within five points of what the unchanged model finds of L0 tokens. */
+/* Within five points of what the unchanged model finds in a shorter text, or of all. */
 static bool finds_possible(const struct dpe_detect_words *of)
 {
-    static const double near = 0.05;
-    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->trained);
-    return of->recall && possible != NULL &&
-           value_of(of->decides, of->kept).mean >= possible->mean - near;
+    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->length);
+    return of->recall &&
+           value_of(of->decides, of->kept).mean >= (possible != NULL ? possible->mean : 1.0) - 0.05;
 }
 
 static void put_plan(const struct dpe_detect_words *of, struct dpe_text *out)
@@ -145,13 +144,14 @@ int64_t dpe_words_usable(const struct dpe_detect_words *of, const char *plan)
 {
     const struct dpe_scores_result *r = of->decides;
     if (!of->recall || r->shorter == NULL || r->n[DPE_VALIDATED_SHORT] < 1 ||
-        !(r->shorter[0].mean > 0.0)) {
+        !(r->shorter[0].mean > 0.0) || r->short_length[0] >= of->length) {
         return 0;
     }
     const double least = DPE_WORDS_USABLE * r->shorter[0].mean;
     int64_t usable = value_of(r, plan).mean >= least ? of->length : 0;
     for (int64_t i = r->n[DPE_VALIDATED_SHORT] - 1; i >= 0 && usable == 0; i--) {
-        usable = r->shorter[i].mean >= least ? r->short_length[i] : 0;
+        const bool shorter = r->short_length[i] < of->length;
+        usable = shorter && r->shorter[i].mean >= least ? r->short_length[i] : 0;
     }
     return usable;
 }
@@ -169,7 +169,7 @@ static void put_usable(const struct dpe_detect_words *of, struct dpe_text *out)
     }
     dpe_text_put(out, " (%.0f %% of what the model finds in a short text; read at",
                  100.0 * DPE_WORDS_USABLE);
-    for (int64_t i = 0; i < r->n[DPE_VALIDATED_SHORT]; i++) {
+    for (int64_t i = 0; i < r->n[DPE_VALIDATED_SHORT] && r->short_length[i] < of->length; i++) {
         dpe_text_put(out, "%s %lld", i > 0 ? "," : "", (long long)r->short_length[i]);
     }
     dpe_text_put(out, " and %lld, not between)", (long long)of->length);
@@ -182,7 +182,7 @@ static void put_found(const struct dpe_detect_words *of, const struct dpe_scores
     char words[DPE_TASK_WORDS] = "";
     const bool recall = r->recall_mean != NULL;
     const struct dpe_interval kept = value_of(r, of->kept), rope = value_of(r, "rope");
-    const struct dpe_interval *possible = dpe_validated_possible(r, of->trained);
+    const struct dpe_interval *possible = dpe_validated_possible(r, of->length);
     if (recall) {
         dpe_identity_task_words(task, words);
     }
@@ -198,7 +198,7 @@ static void put_found(const struct dpe_detect_words *of, const struct dpe_scores
     if (possible != NULL) {
         dpe_text_put(out, "; possible ");
         put_value(true, possible, out);
-        dpe_text_put(out, ", in %lld tokens", (long long)of->trained);
+        dpe_text_put(out, ", in %lld tokens", (long long)r->short_length[possible - r->shorter]);
     }
 }
 
@@ -235,9 +235,6 @@ static void put_texts(const struct dpe_detect_words *of, struct dpe_text *out)
         put_value(false, &kept, out);
         dpe_text_put(out, "; unchanged ");
         put_value(false, &rope, out);
-    } else if (of->recall && of->search != NULL && loss_of(of) < 0.0005) {
-        dpe_text_put(out, "of the plans that read one text it predicts it best; dpe-eval ppl "
-                          "compares more");
     } else if (of->recall && of->search != NULL && isfinite(loss_of(of))) {
         dpe_text_put(out,
                      "of one text it loses %.1f %% of perplexity to the best; dpe-eval ppl "
@@ -275,7 +272,8 @@ static void put_short(const struct dpe_detect_words *of, struct dpe_text *out)
     const bool plain = of->plain != NULL && strcmp(of->plain, of->kept) == 0;
     if (!is_unchanged(of)) {
         dpe_text_put(out,
-                     plain ? "short texts change too: dpe-eval ppl -l %lld measures what they lose"
+                     plain ? "texts of up to %lld tokens run unchanged with the table; without an "
+                             "adapter they change, and dpe-export says by how much"
                            : "texts of up to %lld tokens run unchanged",
                      (long long)of->trained);
     }
@@ -300,7 +298,7 @@ static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
     if (of->search == NULL) {
         return;
     }
-    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->trained);
+    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->length);
     const double room =
         possible != NULL ? possible->mean - value_of(of->decides, of->kept).mean : 0.0;
     dpe_text_put(out, "%lld plans were tried in %lld contexts; %s", (long long)of->search->n[0] - 1,

@@ -169,7 +169,7 @@ void dpe_words_applied(struct dpe_page *page, const char *table, const struct dp
     }
     dpe_page_add(page, sheet);
     if (!dpe_applied_agree(applied)) {
-        dpe_page_say(page, BLOCK_NOTE, "They do not agree: not every one applies all of it.");
+        dpe_page_say(page, BLOCK_NOTE, "Of this table they do not apply the same.");
     }
     if (!applied->adapter) {
         add_figure(page, "runtimes-exported", "Frequencies of the table's config.json",

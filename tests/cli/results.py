@@ -62,8 +62,15 @@ def test_detect(work):
     lines = [row["line"] for row in found["answer"]]
     assert 3 < len(lines) <= 12 and lines == [line.strip() for line in run("dpe-detect", *words).stdout.decode().splitlines()][:len(lines)], lines
     assert [row["short_length"] for row in found["shorter"]] == [256], found
+    # Of fewer tokens than the trained length, of which nothing is read then, there is no shorter text to compare with.
+    within = document("dpe-detect", *MODEL, *CORPUS, "-l", "130", "--samples", "2", "-o", work + "/within.h5")
+    assert within["usable_length"] is None and [row["short_length"] for row in within["shorter"]] == [130], within
+    assert within["kept"] != "rope" or " in 130 tokens" in within["answer"][0]["line"] + within["answer"][1]["line"], within
+    # A budget below the least that is read says so; one below what was read loses nothing of it.
+    assert b"a search reads 7 contexts of --length tokens at least" in run("dpe-detect", *words[:-1], work + "/least.h5", "--budget", "100tok").stderr
+    assert document("dpe-detect", *words, "--budget", "100tok") == found
     again = run("dpe-detect", *words).stderr.decode()
-    assert "complete: " in again and "Next: dpe-run -m " in again, again
+    assert "complete: no sample is missing" in again and "Next: dpe-run -m " in again, again
 
 
 def test_norms(work):

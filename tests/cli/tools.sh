@@ -82,6 +82,13 @@ tool export --method yarn:scale=2 --model "$work/model" --length 128 -o "$work/y
         [ "$(grep -c " after [0-9.]* s: " "$work/out")" = 1 ] || fail "--show: $(cat "$work/out")"
     tool run $texts --table "$work/sweep.h5" --length 191 --show
     [ "$(grep -c " after [0-9.]* s: " "$work/out")" = 2 ] || fail "--show of 191 tokens: $(cat "$work/out")"
+    # A table of other weights is refused before anything is read, and nothing that it says is told of them.
+    cp -r "$work/model" "$work/weights"
+    printf ' ' >>"$work/weights/config.json"
+    for length in 191 192; do
+        refused 65 "measured on the model" "$bin/dpe-run" -m "$work/weights" --corpus "$work/corpus" --table "$work/sweep.h5" --length $length --show
+        grep -q "unchanged\|table" "$work/out" && fail "of a table of other weights: $(cat "$work/out")"
+    done
 }
 refused 73 "is an input" "$bin/dpe-export" "$work/table.json" -o "$work/table.json" --force
 

@@ -223,6 +223,14 @@ static void a_larger_budget_reads_what_a_smaller_one_has(void **state)
         if (budget >= 160) {
             assert_string_equal(search.tried[search.best].spec, "dpe:window=64,lengths=256");
         }
+        /* With what is there the least one finds the same, and reads nothing. */
+        const struct dpe_detect_search_options least = options_of(1);
+        struct dpe_detect_search again;
+        const int64_t made = world->made;
+        run(world, &least, &again);
+        assert_true(world->made == made && again.spent == search.spent && again.least > 1);
+        assert_string_equal(again.tried[again.best].spec, search.tried[search.best].spec);
+        dpe_detect_search_free(&again);
         dpe_detect_search_free(&search);
         free(before);
         before = world;

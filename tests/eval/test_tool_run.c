@@ -90,6 +90,7 @@ static void perplexity_is_of_windows(void **state)
     assert_true(tool_number("nll ") == nats && tool_number("windows ") == windows);
     tool_write("short.txt", "Two words");
     run(MODEL "--nll short.txt", 65, "expected at least one window of 256 tokens");
+    run(MODEL "--nll book.txt --context 3", 64, "expected a whole number of at least 4");
 }
 
 static void a_model_and_a_plan_are_described(void **state)
@@ -117,9 +118,15 @@ static void tables_are_run(void **state)
     export("--method dpe:lengths=64/128,window=16 --model " TOOL_MODEL " --length 1k -o table.h5",
            0, NULL);
     run(MODEL "--show-plan --table table.h5", 0, "entry");
+    /* The entry that a text of 300 tokens is run with, as the table has it. */
+    run(MODEL "--show-plan --table table.h5 --length 300 --json", 0, NULL);
+    assert_true(tool_number("\"evaluated_length\":") == 1024.0);
+    assert_non_null(strstr(tool_out, "\"effective_length\": [64.0,128.0]"));
+    run(MODEL "--show-plan --table table.h5 --length 200 --json", 0, NULL);
+    assert_true(tool_number("\"evaluated_length\":") == 200.0);
     run(MODEL "--table table.h5 -p 'Once upon a time' -n 4", 0, NULL);
     run(MODEL "--runtimes all --table table.h5 --length 1k", 1, NULL);
-    assert_non_null(strstr(tool_out, "They do not agree: not every one applies all of it."));
+    assert_non_null(strstr(tool_out, "Of this table they do not apply the same."));
     run(MODEL "--runtimes current --length 128 --json", 0, "\"readings\"");
     run(MODEL "--show --table table.h5 --length 300 --corpus " TOOL_CORPUS, 0, "secret");
 }

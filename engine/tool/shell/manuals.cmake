@@ -5,6 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 set(pages dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
     "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval ruler2" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval check"
     "dpe-eval ablate" "dpe-eval tune" "dpe-eval kld" "dpe-eval score" "dpe-eval data")
+set(reference_of_dpe engine/README.md "## Environment")
 set(reference_of_dpe-detect detect/README.md "## The search" "## The sweep")
 set(reference_of_dpe-calibrate detect/README.md "## A budget" "## How many key pairs" "## Several lengths")
 set(reference_of_dpe-eval eval/README.md "## Another program as the engine")

@@ -359,8 +359,8 @@ def numbers_of(plan):
 def same_formula(folder, model, made):
     """A table of the formula and what dpe-export --method dpe writes."""
     path = os.path.join(folder, "formula.h5")
-    done = subprocess.run([EXPORT, "--method", "dpe", "-m", model, "--length", str(made.evaluated_length), "-o", path, "--force"],
-                          check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([EXPORT, "--method", "dpe", "-m", model, "--length", str(made.evaluated_length), "-o", path, "--force",
+                           "--trained-length", str(made.entries[0].trained_length)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert "nothing was measured" in done.stderr, done.stderr
     written = load_table(path)
     assert [entry.evaluated_length for entry in written.entries] == [entry.evaluated_length for entry in made.entries]
@@ -371,7 +371,7 @@ def same_formula(folder, model, made):
             entry.inv_freq = expected.inv_freq  # nothing rotates by them
         entry.check_model(expected.model_type, **{name: getattr(expected, name) for name in ("n_layers", "n_heads", "n_kv_heads", "head_dim")})
         assert numbers_of(entry.plan) == numbers_of(expected.plan), entry.evaluated_length
-        assert made.choose(entry.evaluated_length - 1) is entry
+        assert made.choose(entry.evaluated_length) is entry
 
 
 def test_formula(folder):
@@ -392,6 +392,19 @@ def test_formula(folder):
     assert [entry.evaluated_length for entry in made.entries] == [trained * i for i in (2, 4, 8, 16, 20)]
     same_formula(folder, model, made)
     assert made.choose(trained) is None
+    # Around each length at which the rule changes; of trained lengths that no power of two divides, and whose window is the widest.
+    for trained in (7, 31, 257, 1000, 8191, 8193, 20000):
+        for length in (trained + 1, 2 * trained, 2 * trained + 1, 3 * trained + 5, 16 * trained, 16 * trained + 1):
+            same_formula(folder, model, formula_table(trained, length, own, 1.0, "llama", n_layers=config["num_hidden_layers"],
+                                                      head_dim=2 * pairs, n_heads=config["num_attention_heads"],
+                                                      n_kv_heads=config["num_key_value_heads"]))
+    # Of heads that rotate in part, in fewer pairs than groups; one with a factor on what rotates.
+    slow, factor = [10000.0 ** (-j / 6) / (j + 1) for j in range(6)], math.sqrt(1 + math.log(4) / math.log(16))
+    for family, own, factor, (head_dim, layers, heads, kv) in (("glm4", [1, 0.01], 1.0, (8, 2, 4, 2)), ("phi3", slow, factor, (16, 2, 2, 1)),
+                                                               ("qwen3_next", [1, 0.01], 1.0, (16, 4, 4, 2))):
+        for trained, length in ((32, 64), (32, 65), (33, 60), (33, 528), (33, 529), (50, 1000)):
+            same_formula(folder, os.path.join(families, family), formula_table(
+                trained, length, own, factor, family, n_layers=layers, head_dim=head_dim, n_heads=heads, n_kv_heads=kv))
     for lengths in ((8192, 8192), (8192, 8000)):
         try:
             formula_table(*lengths, own, 1.0, "llama", n_layers=1, n_heads=1, n_kv_heads=1, head_dim=2 * pairs)

@@ -129,6 +129,38 @@ static void no_table_holds_an_exact_form(void **state)
     }
 }
 
+/* The factor of yarn and the like is on the pairs that rotate; where others do not, no table has
+ * one for these alone. Without it the same methods are held. */
+static void no_table_has_a_factor_for_rotated_pairs_alone(void **state)
+{
+    static const char *const methods[] = {"yarn", "mrrope:form=uni", "yarn:scale=2"};
+    struct dpe_config part = config;
+    part.rotary_dim = 10;
+    struct dpe_plan_context of_part = context;
+    of_part.config = &part;
+    (void)state;
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        char spec[64];
+        for (int without = 0; without < 2; without++) {
+            struct dpe_plan plan;
+            struct dpe_table *table = NULL;
+            struct dpe_error err = {0};
+            snprintf(spec, sizeof spec, "%s%s", methods[i],
+                     without == 0                      ? ""
+                     : strchr(methods[i], ':') != NULL ? ",a=1"
+                                                       : ":a=1");
+            assert_int_equal(dpe_plan_make(spec, &of_part, &plan, NULL), DPE_OK);
+            assert_int_equal(dpe_table_for_plan(&plan, &of_part, "f00d", 0, &table, &err),
+                             without == 0 ? DPE_USAGE : DPE_OK);
+            assert_true((strstr(err.text, "pairs that rotate alone") != NULL) == (without == 0));
+            assert_true((strstr(err.text, "expected a=1, or logit-scale") != NULL) ==
+                        (without == 0));
+            dpe_table_close(table);
+            dpe_plan_free(&plan);
+        }
+    }
+}
+
 /* The JSON of a plan with `from` replaced by `to`. */
 static void refused(const char *from, const char *to, const char *words)
 {
@@ -173,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_comes_back),
         cmocka_unit_test(no_table_holds_an_exact_form),
+        cmocka_unit_test(no_table_has_a_factor_for_rotated_pairs_alone),
         cmocka_unit_test(what_is_no_plan_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

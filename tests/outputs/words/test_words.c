@@ -331,8 +331,9 @@ static void answer_of_a_search(void **state)
             "Recall in 1024 tokens of 4 keys of one value: 0.900, of 8 fresh samples; unchanged "
             "0.000 [0.000, 0.300] (+0.800 [+0.400, +1.000], p = 0.004); possible 0.500 [0.700, "
             "1.000], in 256 tokens.\n"
-            "Of the plans that read one text it predicts it best; dpe-eval ppl compares more.\n"
-            "Short texts change too: dpe-eval ppl -l 256 measures what they lose.\n"
+            "Of one text it loses 0.0 % of perplexity to the best; dpe-eval ppl compares more.\n"
+            "Texts of up to 256 tokens run unchanged with the table; without an adapter they "
+            "change, and dpe-export says by how much.\n"
             "Without an adapter: yarn, recall 0.900.\n"
             "2 plans were tried in 16 contexts; nothing is left to try.\n");
     shorter[1].mean = 0.85;
@@ -353,8 +354,8 @@ static void answer_of_a_model_with_states(void **state)
     struct dpe_text text = {0};
     dpe_words_detect(&page, &of);
     put_lines(&page, &text);
-    assert_non_null(
-        strstr(text.bytes, "\nthe states or the rotation: with attention over its window alone "
+    assert_non_null(strstr(text.bytes,
+                           "\nthe states or the rotation: with attention over its window alone "
                            "recall 0.125 [0.000, 0.400], as it is 0.062 (1 and 2 contexts); where "
                            "the first is better, the rotation loses what the states keep\n"));
     dpe_text_free(&text);
@@ -392,6 +393,30 @@ static void answer_where_nothing_is_taken(void **state)
             "some\n"
             "2 plans were tried in 16 contexts; a larger --budget tries more, with room of 4 "
             "points\n");
+    /* At most the trained length: what a shorter text shows, or where none was read, all of it. */
+    recall[0] = 0.5;
+    of.length = 256;
+    answers(&of, true,
+            "None of 2 plans is shown to help; the table leaves the model as it is\n"
+            "usable length: unchanged 64 tokens (85 % of what the model finds in a short text; "
+            "read at 64 and 256, not between)\n"
+            "recall in 256 tokens of 4 keys of one value: 0.500 [0.000, 0.300], of 8 fresh "
+            "samples; possible 0.900 [0.800, 1.000], in 64 tokens\n"
+            "no text was read: dpe-eval ppl compares perplexities, and a larger --budget reads "
+            "some\n"
+            "2 plans were tried in 16 contexts; a larger --budget tries more, with room of 40 "
+            "points\n");
+    recall[0] = 0.96;
+    of.length = 64;
+    answers(&of, true,
+            "You need nothing: the model as it is finds what is possible in 64 tokens; the table "
+            "leaves it as it is\n"
+            "recall in 64 tokens of 4 keys of one value: 0.960 [0.000, 0.300], of 8 fresh "
+            "samples\n"
+            "no text was read: dpe-eval ppl compares perplexities, and a larger --budget reads "
+            "some\n"
+            "2 plans were tried in 16 contexts; a larger --budget tries more\n");
+    assert_int_equal(dpe_words_usable(&of, "rope"), 0);
     recall[0] = 0.0;
     of.decides = NULL;
     answers(&of, true, "");
