@@ -213,8 +213,8 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
     }
     if (ceiling->n > 0) {
         parts[SHORTER].name = "unchanged";
-        DPE_TRY(price_of(inputs, &ceiling->task, dpe_least(inputs->job.trained_length, length),
-                         &parts[SHORTER].price, err));
+        DPE_TRY(price_of(inputs, &ceiling->task, inputs->job.trained_length, &parts[SHORTER].price,
+                         err));
         parts[SHORTER].rows = (double)ceiling->n * (inputs->args->auto_task ? 4.0 : 1.25);
     }
     return DPE_OK;

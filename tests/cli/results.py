@@ -64,7 +64,7 @@ def test_detect(work):
     assert [row["short_length"] for row in found["shorter"]] == [256], found
     # Of fewer tokens than the trained length, of which nothing is read then, there is no shorter text to compare with.
     within = document("dpe-detect", *MODEL, *CORPUS, "-l", "130", "--samples", "2", "-o", work + "/within.h5")
-    assert within["usable_length"] is None and [row["short_length"] for row in within["shorter"]] == [130], within
+    assert within["usable_length"] is None and not within.get("shorter"), within
     assert within["kept"] != "rope" or " in 130 tokens" in within["answer"][0]["line"] + within["answer"][1]["line"], within
     # A search without a sweep has no ranks that could be varied.
     words_of_rank = run("dpe-eval", "ablate", *MODEL, *CORPUS, "--table", work + "/detect.h5", "--what", "rank", "-o", work + "/rank.h5", code=64)
