@@ -301,6 +301,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     if (sweeps) {
         dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
     }
+    if (inputs->args->selection != NULL) {
+        char text[sizeof inputs->grid.configs[0].plan.name];
+        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
+        dpe_log_info("selection %s in every plan of DPE", text);
+    }
     if (sweeps) {
         dpe_log_info("%d configurations for %d group%s x %d lengths", inputs->grid.n_configs,
                      params->n_groups, params->n_groups == 1 ? "" : "s", params->n_lengths);
