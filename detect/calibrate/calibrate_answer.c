@@ -314,7 +314,7 @@ static void look_at_sweep(struct batch *batch, struct check *check)
                                                                  : NULL;
     if (folder != NULL) {
         dpe_calibrate_read_validated(check->sweep, folder, &validated);
-        const struct dpe_interval *possible = dpe_validated_possible(&validated, longest->length);
+        const struct dpe_interval *possible = dpe_validated_possible(&validated);
         check->ceiling = possible != NULL ? possible->mean : (double)NAN;
         pool(folder, &validated, check);
     }

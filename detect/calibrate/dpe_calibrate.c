@@ -34,13 +34,11 @@ static void announce(struct batch *batch, const char *what)
 /* The same of a part that each entry has. */
 static void announce_entry(struct batch *batch, const char *what, const char *tool)
 {
-    char text[96];
+    char text[96] = "", of[40] = "";
     if (batch->state.n_entries > 1) {
-        snprintf(text, sizeof text, "%s for %lld tokens (%s)", what,
-                 (long long)batch->entry->length, tool);
-    } else {
-        snprintf(text, sizeof text, "%s (%s)", what, tool);
+        snprintf(of, sizeof of, " for %lld tokens", (long long)batch->entry->length);
     }
+    dpe_append(text, sizeof text, "%s%s (%s)", what, of, tool);
     announce(batch, text);
 }
 

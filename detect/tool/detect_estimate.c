@@ -219,8 +219,8 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
     }
     if (ceiling->n > 0) {
         parts[SHORTER].name = "unchanged";
-        DPE_TRY(price_of(inputs, &ceiling->task, dpe_least(inputs->job.trained_length, length),
-                         &parts[SHORTER].price, err));
+        DPE_TRY(price_of(inputs, &ceiling->task, inputs->job.trained_length, &parts[SHORTER].price,
+                         err));
         parts[SHORTER].rows = (double)ceiling->n * (inputs->args->auto_task ? 4.0 : 1.25);
     }
     return DPE_OK;
@@ -306,6 +306,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     const bool sweeps = dpe_detect_sweeps(inputs->args->rule);
     if (sweeps) {
         dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
+    }
+    if (inputs->args->selection != NULL) {
+        char text[sizeof inputs->grid.configs[0].plan.name];
+        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
+        dpe_log_info("selection %s in every plan of DPE", text);
     }
     if (sweeps) {
         dpe_log_info("%d configurations for %d group%s x %d lengths", inputs->grid.n_configs,

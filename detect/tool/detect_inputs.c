@@ -119,9 +119,9 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
     const int64_t together = dpe_niah_together(&inputs->needles.niah);
     const int64_t users = dpe_niah_together(&inputs->needles.users);
     const int64_t trained = inputs->job.trained_length;
-    const int64_t shorter[] = {dpe_least(trained, job->length), trained / 4};
+    const int64_t shorter[] = {trained, trained / 4};
     const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = trained >= job->length; i < 2; i++) {
         char name[32];
         dpe_detect_short_name(&inputs->needles.niah, shorter[i], name);
         const int64_t contexts = i == 0 ? DETECT_CEILING_CONTEXTS : 1;

@@ -226,14 +226,12 @@ static void make_report(struct sweep *sweep)
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         report->results[i] = result_of(sweep, i);
     }
-    const int64_t trained = inputs->job.trained_length;
-    const int64_t whole = dpe_least(trained, inputs->args->job.length);
     for (int i = 0; i < 2; i++) {
         const struct detect_opened *opened =
             &inputs->streams[i == 0 ? DETECT_QUARTER : DETECT_CEILING];
         if (opened->n > 0) {
             report->results[DPE_DETECT_NIAH].shorter[i] = (struct dpe_detect_short){
-                opened->task.name, i == 0 ? trained / 4 : whole, opened->n, {0}};
+                opened->task.name, inputs->job.trained_length / (i == 0 ? 4 : 1), opened->n, {0}};
         }
     }
 }

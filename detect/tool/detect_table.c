@@ -385,9 +385,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_high = isfinite(kept->low) ? kept->high : -1.0;
     values->evidence_samples = kept->n;
     values->evidence_unchanged = known(&v->value[DPE_DETECT_ROPE]);
-    values->evidence_possible = result->shorter[1].length == report->of.grid->params.trained_length
-                                    ? known(&result->shorter[1].found)
-                                    : -1.0;
+    values->evidence_possible = known(&result->shorter[1].found);
     values->evidence_rival =
         (char *)(uintptr_t)(rival >= 0 ? report->validated[rival].name : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;

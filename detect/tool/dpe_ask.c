@@ -85,6 +85,9 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
             dpe_line_error(state, "%s is missing",
                            run->model == NULL ? "--model DIR" : "--document FILE");
         }
+        if (strcmp(ask->path, "-") == 0) {
+            dpe_line_error(state, "--document -: it is read twice: keep it in a file first");
+        }
         if (run->prompt != NULL ? run->prompt[0] == '\0' : !run->chat) {
             dpe_line_error(state, "a question is missing, as in: dpe ask -m MODEL --document "
                                   "app.log \"What failed first?\"");

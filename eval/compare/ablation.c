@@ -133,8 +133,9 @@ static dpe_status add_rank(struct dpe_ablation *ablation, double value, struct d
     const int64_t n = ranks->n[DPE_CELLS_LENGTH];
     if (value != floor(value) || value < 1.0 || value > (double)n) {
         return dpe_fail(err, DPE_USAGE,
-                        "rank %g: expected 1 … %lld, the detection has %lld lengths", value,
-                        (long long)n, (long long)n);
+                        "rank %g: expected 1 … %lld, of the detection's sweep (--select paper or "
+                        "both)",
+                        value, (long long)n);
     }
     struct dpe_ablation_step *step = NULL;
     DPE_TRY(add_step(ablation, names[ablation->what], value, 0.0, &step, err));
@@ -203,7 +204,7 @@ static double usual(const struct dpe_ablation *ablation, int i)
     double trained = (double)values->trained_length;
     switch (ablation->what) {
     case DPE_ABLATE_RANK:
-        return i < ablation->source.ranks.n[DPE_CELLS_LENGTH] ? i + 1.0 : (double)NAN;
+        return i < dpe_most(1, ablation->source.ranks.n[DPE_CELLS_LENGTH]) ? i + 1.0 : (double)NAN;
     case DPE_ABLATE_TOP_K:
     case DPE_ABLATE_LAST_K:
         return i <= EIGHTHS ? (double)(values->n_pairs * i / EIGHTHS) : (double)NAN;

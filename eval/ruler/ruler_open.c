@@ -65,17 +65,12 @@ size_t dpe_ruler_sentences(const struct dpe_ruler *ruler, int64_t length)
     return low;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 /* Append the text with each run of white space as one space, and no space at the start. */
 static void put_spaced(const char *text, size_t n, struct dpe_text *out)
 {
     for (size_t i = 0; i < n;) {
         size_t start = i;
-        while (i < n && !is_space(text[i])) {
+        while (i < n && text[i] != ' ' && (text[i] < '\t' || text[i] > '\r')) {
             i++;
         }
         if (i > start) {

@@ -70,14 +70,15 @@ dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
     DPE_SCOPED(dpe_applied_free) struct dpe_applied applied = {0};
     *agree = false;
     const int64_t trained = dpe_table_trained(args->table, args->trained_length);
-    DPE_TRY(dpe_readings_open(args->model, args->runtimes, trained, args->length, &readings, err));
-    if (args->table != NULL) {
-        DPE_TRY(dpe_table_load(args->table, &table, err));
-        DPE_TRY(dpe_applied_make(args->model, args->table, table, args->runtimes, args->length,
-                                 &applied, err));
+    DPE_TRY(args->table != NULL ? dpe_table_load(args->table, &table, err) : DPE_OK);
+    const int64_t made_for = table != NULL ? dpe_table_values(table)->length : 0;
+    const int64_t length = args->length > 0 ? args->length : made_for;
+    DPE_TRY(dpe_readings_open(args->model, args->runtimes, trained, length, &readings, err));
+    if (table != NULL) {
+        DPE_TRY(dpe_applied_make(args->model, args->table, table, args->runtimes, length, &applied,
+                                 err));
         if (applied.values == NULL) {
-            dpe_log_info("%s: a text of %lld tokens is run unchanged", args->table,
-                         (long long)args->length);
+            dpe_log_info("%s: %lld tokens run unchanged", args->table, (long long)length);
         }
     }
     *agree = readings.agree && dpe_applied_agree(&applied);

@@ -160,11 +160,9 @@ json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_se
     json_t *plans = json_array();
     for (int64_t i = 0; i < world->n_plans; i++) {
         const struct dpe_serve_plan *plan = &world->plans[i];
-        json_t *item =
-            json_pack("{s:s,s:I}", "plan", plan->plan.name, "length", (json_int_t)plan->length);
-        if (plan->evidence[0] != '\0') {
-            json_object_set_new(item, "evidence", json_string(plan->evidence));
-        }
+        const char *said = plan->evidence[0] != '\0' ? plan->evidence : "nothing was measured";
+        json_t *item = json_pack("{s:s,s:I,s:s*}", "plan", plan->plan.name, "length",
+                                 (json_int_t)plan->length, "evidence", i > 0 ? said : NULL);
         json_array_append_new(plans, item);
     }
     return json_pack("{s:s,s:s,s:I,s:o,s:b,s:I,s:I}", "status", "ok", "model", world->name,

@@ -109,7 +109,7 @@ static const struct command commands[] = {
      "L0/2 and L0; with --norms, each of them with every k. The default length is that of the "
      "detection, the default suite is niah.\n\n"
      "Example:\n"
-     "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --what rank -o "
+     "  dpe-eval ablate -m data/reference --corpus data/sample --table paper.h5 --what rank -o "
      "rank.h5\n"
      "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --norms norms.h5 "
      "--what top-k -o top.h5",

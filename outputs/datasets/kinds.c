@@ -210,14 +210,10 @@ static const struct dpe_dataset validated[] = {
 };
 const struct dpe_dataset_kind dpe_validated_scores_kinds[2] = BY_SCORE(validated);
 
-const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores,
-                                                  int64_t length)
+const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores)
 {
-    const struct dpe_interval *possible = NULL;
-    for (int64_t i = 0; i < scores->n[DPE_VALIDATED_SHORT] && scores->shorter != NULL; i++) {
-        possible = scores->short_length[i] < length ? &scores->shorter[i] : possible;
-    }
-    return possible;
+    const int64_t n = scores->n[DPE_VALIDATED_SHORT];
+    return n > 0 && scores->shorter != NULL ? &scores->shorter[n - 1] : NULL;
 }
 
 #define RANKING struct dpe_ranking_result

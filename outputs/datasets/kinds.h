@@ -216,10 +216,9 @@ enum dpe_validated_axis {
     DPE_VALIDATED_POSITION,
     DPE_VALIDATED_SHORT
 };
-/** What the model as it is finds in the longest of the texts that are shorter than `length`, of
- * which hardly more is possible there; NULL: not known. */
-const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores,
-                                                  int64_t length);
+/** What the model as it is finds in the longest of the shorter texts, of which hardly more is
+ * possible; NULL: not known. */
+const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores);
 /** Of a sweep by needles, and by perplexity. */
 extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
 extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];

@@ -93,9 +93,10 @@ static void put_minus(const struct dpe_scores_result *r, const char *name, const
     const struct dpe_interval *minus = &r->kept[i].minus;
     dpe_text_put(out, "%s%+.3f", before, minus->mean);
     if (isfinite(minus->low) && isfinite(minus->high)) {
-        dpe_text_put(out, " [%+.3f, %+.3f]", minus->low, minus->high);
-    }
-    dpe_text_put(out, ", %s%s", dpe_p_text(r->kept[i].p, p), after);
+        dpe_text_put(out, " [%+.3f, %+.3f], %s", minus->low, minus->high,
+                     dpe_p_text(r->kept[i].p, p));
+    } /* one context shows no difference, whatever it is: its p is 1 */
+    dpe_text_put(out, "%s", after);
 }
 
 /* --------------------------------------------------------------------------------- the sentences
@@ -104,7 +105,7 @@ static void put_minus(const struct dpe_scores_result *r, const char *name, const
 /* Within five points of what the unchanged model finds in a shorter text, or of all. */
 static bool finds_possible(const struct dpe_detect_words *of)
 {
-    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->length);
+    const struct dpe_interval *possible = dpe_validated_possible(of->decides);
     return of->recall &&
            value_of(of->decides, of->kept).mean >= (possible != NULL ? possible->mean : 1.0) - 0.05;
 }
@@ -144,14 +145,13 @@ int64_t dpe_words_usable(const struct dpe_detect_words *of, const char *plan)
 {
     const struct dpe_scores_result *r = of->decides;
     if (!of->recall || r->shorter == NULL || r->n[DPE_VALIDATED_SHORT] < 1 ||
-        !(r->shorter[0].mean > 0.0) || r->short_length[0] >= of->length) {
+        !(r->shorter[0].mean > 0.0)) {
         return 0;
     }
     const double least = DPE_WORDS_USABLE * r->shorter[0].mean;
     int64_t usable = value_of(r, plan).mean >= least ? of->length : 0;
     for (int64_t i = r->n[DPE_VALIDATED_SHORT] - 1; i >= 0 && usable == 0; i--) {
-        const bool shorter = r->short_length[i] < of->length;
-        usable = shorter && r->shorter[i].mean >= least ? r->short_length[i] : 0;
+        usable = r->shorter[i].mean >= least ? r->short_length[i] : 0;
     }
     return usable;
 }
@@ -169,7 +169,7 @@ static void put_usable(const struct dpe_detect_words *of, struct dpe_text *out)
     }
     dpe_text_put(out, " (%.0f %% of what the model finds in a short text; read at",
                  100.0 * DPE_WORDS_USABLE);
-    for (int64_t i = 0; i < r->n[DPE_VALIDATED_SHORT] && r->short_length[i] < of->length; i++) {
+    for (int64_t i = 0; i < r->n[DPE_VALIDATED_SHORT]; i++) {
         dpe_text_put(out, "%s %lld", i > 0 ? "," : "", (long long)r->short_length[i]);
     }
     dpe_text_put(out, " and %lld, not between)", (long long)of->length);
@@ -182,7 +182,7 @@ static void put_found(const struct dpe_detect_words *of, const struct dpe_scores
     char words[DPE_TASK_WORDS] = "";
     const bool recall = r->recall_mean != NULL;
     const struct dpe_interval kept = value_of(r, of->kept), rope = value_of(r, "rope");
-    const struct dpe_interval *possible = dpe_validated_possible(r, of->length);
+    const struct dpe_interval *possible = dpe_validated_possible(r);
     if (recall) {
         dpe_identity_task_words(task, words);
     }
@@ -298,7 +298,7 @@ static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
     if (of->search == NULL) {
         return;
     }
-    const struct dpe_interval *possible = dpe_validated_possible(of->decides, of->length);
+    const struct dpe_interval *possible = dpe_validated_possible(of->decides);
     const double room =
         possible != NULL ? possible->mean - value_of(of->decides, of->kept).mean : 0.0;
     dpe_text_put(out, "%lld plans were tried in %lld contexts; %s", (long long)of->search->n[0] - 1,

@@ -133,7 +133,7 @@ static void senseless_grids_are_refused(void **state)
         const char *message;
     } cases[] = {
         {16, 256, 32, 8, "shorter than the window"},
-        {100, 256, 32, 8, "nothing to detect"},
+        {100, 256, 32, 8, "at least half the trained length, 128 tokens, found 100"},
         {2048, 256, 0, 8, "--window"},
         {2048, 256, 32, 0, "--groups"},
         {2048, 256, 32, 33, "--groups: expected 1 to 32"},

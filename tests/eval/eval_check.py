@@ -386,7 +386,7 @@ def test_ablate():
     refused = evaluate("ablate", "x.h5", *short, "--what", "last-k", expect=64)
     assert "--norms" in refused.stderr
     refused = evaluate("ablate", "x.h5", *short, "--what", "rank", "--values", "99", expect=64)
-    assert "the detection has" in refused.stderr
+    assert "of the detection's sweep" in refused.stderr
     refused = evaluate("ablate", "x.h5", "--table", out("norms.h5"), "--what", "rank", expect=65)
     assert "norms.h5" in refused.stderr
     refused = evaluate("ablate", "x.h5", *short, "--what", "top-k", "--norms", out("few.h5"),

@@ -127,6 +127,8 @@ static void tables_are_run(void **state)
     run(MODEL "--table table.h5 -p 'Once upon a time' -n 4", 0, NULL);
     run(MODEL "--runtimes all --table table.h5 --length 1k", 1, NULL);
     assert_non_null(strstr(tool_out, "Of this table they do not apply the same."));
+    run(MODEL "--runtimes all --table table.h5", 1, NULL); /* of the table's own length */
+    assert_non_null(strstr(tool_out, "for a text of 1024 tokens"));
     run(MODEL "--runtimes current --length 128 --json", 0, "\"readings\"");
     run(MODEL "--show --table table.h5 --length 300 --corpus " TOOL_CORPUS, 0, "secret");
 }

@@ -171,6 +171,10 @@ def test_formula():
 def test_table():
     """The entry of a table by prompt and new tokens together."""
     table = os.path.join(work, "table.h5")
+    subprocess.run([f"{bin_folder}/dpe-export", "--method", "self-extend:group=8", "-m", model, "--length", "700", "-o", table], check=True)
+    with serve("--table", table) as server:
+        assert [plan.get("evidence") for plan in server.ask("/health")["plans"]] == [None, "nothing was measured"]
+    os.remove(table)
     one = {length: os.path.join(work, f"{length}.h5") for length in (512, 1024)}
     for length, path in one.items():
         for command in (["dpe-detect", "-m", model, "--corpus", os.path.join(root, "data/sample"), "-l", str(length),

@@ -252,7 +252,7 @@ static const char *const plans[PLANS] = {"rope", "dpe:window=48,lengths=256", "y
 static double recall[PLANS] = {0.0, 0.8, 0.9}, recall_low[PLANS] = {0.0, 0.6, (double)NAN},
               recall_high[PLANS] = {0.3, 0.95, (double)NAN};
 static int64_t valid[PLANS] = {8, 8, 8};
-static const struct dpe_difference kept_minus[PLANS] = {
+static struct dpe_difference kept_minus[PLANS] = {
     {{0.8, 0.4, 1.0, 8}, .p = 0.004}, {{.n = 8}, .p = 1.0}, {{-0.1, -0.3, 0.1, 8}, .p = 0.5}};
 static const int64_t short_lengths[2] = {64, 256};
 static struct dpe_interval shorter[2] = {{0.9, 0.8, 1.0, 8}, {0.85, 0.7, 1.0, 8}};
@@ -337,6 +337,20 @@ static void answer_of_a_search(void **state)
             "Without an adapter: yarn, recall 0.900.\n"
             "2 plans were tried in 16 contexts; nothing is left to try.\n");
     shorter[1].mean = 0.85;
+    /* Of one context there is neither an interval nor a test. */
+    const struct dpe_difference before = kept_minus[0];
+    kept_minus[0].minus.low = kept_minus[0].minus.high = (double)NAN;
+    kept_minus[0].p = 1.0;
+    of = found();
+    struct dpe_error err = {0};
+    struct dpe_page page = {.err = &err, .printed = true};
+    struct dpe_text text = {0};
+    dpe_words_detect(&page, &of);
+    put_lines(&page, &text);
+    assert_non_null(strstr(text.bytes, "; unchanged 0.000 [0.000, 0.300] (+0.800); possible "));
+    dpe_text_free(&text);
+    dpe_page_free(&page);
+    kept_minus[0] = before;
 }
 
 static void answer_of_a_model_with_states(void **state)
@@ -394,6 +408,9 @@ static void answer_where_nothing_is_taken(void **state)
             "2 plans were tried in 16 contexts; a larger --budget tries more, with room of 4 "
             "points\n");
     /* At most the trained length: what a shorter text shows, or where none was read, all of it. */
+    struct dpe_scores_result within = validated;
+    of.decides = &within;
+    within.n[DPE_VALIDATED_SHORT] = 1;
     recall[0] = 0.5;
     of.length = 256;
     answers(&of, true,
@@ -408,6 +425,7 @@ static void answer_where_nothing_is_taken(void **state)
             "points\n");
     recall[0] = 0.96;
     of.length = 64;
+    within.n[DPE_VALIDATED_SHORT] = 0;
     answers(&of, true,
             "You need nothing: the model as it is finds what is possible in 64 tokens; the table "
             "leaves it as it is\n"
