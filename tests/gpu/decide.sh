@@ -274,22 +274,24 @@ hung "$wgmma" || part attention-256 60 $ours "$speed" $few wgmma 256 $first
 hung "$mma" || part attention-256-mma 60 $ours "$speed" $few mma 256 $first
 [ -z "$python" ] || part peers 60 "$python" -u "$here/peers.py" $lengths
 # 4. A search's first 16 texts at twice the trained length.
-if [ -z "$models" ]; then
-    models=$model
-    for shape_of in ${python:+smollm2-135m gemma-3-270m}; do
-        part "stand-in-$shape_of" 40 "$python" "$here/stand_in.py" "$shape_of" "$model" "$state/$shape_of" $tiny
-        [ "$code" = 0 ] && models="$models $state/$shape_of"
-    done
-fi
-for one in $models; do
+search() {
     [ -z "$card" ] || {
-        trained=$($ours "$bin/dpe-run" -m "$one" --info | awk '/^trained length/ { print $3 }')
+        trained=$($ours "$bin/dpe-run" -m "$1" --info | awk '/^trained length/ { print $3 }')
         trained=${trained:-8192} # the part says what is wrong
         texts="--length $((2 * trained)) --budget $((32 * trained))tok"
     }
-    part "search-$(basename "$one")" 90 $ours "$bin/dpe-detect" --model "$one" --corpus "$sample" $texts --device cuda \
+    part "search-$(basename "$1")" 90 $ours "$bin/dpe-detect" --model "$1" --corpus "$sample" $texts --device cuda \
         -o "$state/search.h5" --force
+}
+for one in ${models:-$model}; do
+    search "$one"
 done
+if [ -z "$models" ] && [ -n "$python" ] && [ "$code" = 0 ]; then
+    for of in smollm2-135m gemma-3-270m; do
+        part "stand-in-$of" 40 "$python" "$here/stand_in.py" "$of" "$model" "$state/$of" $tiny
+        [ "$code" != 0 ] || search "$state/$of"
+    done
+fi
 # 5. The rest: speeds first.
 hung "$wgmma" || part attention-wgmma 60 $ours "$speed" $few wgmma 128 $lengths
 bench bench 40 --shape "$shape" $short
