@@ -17,11 +17,13 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out= seconds=720 models= build=
+newline='
+'
 while getopts o:s:m:b: option; do
     case $option in
     o) out=$OPTARG ;;
     s) seconds=$OPTARG ;;
-    m) models="$models $OPTARG" ;;
+    m) models="$models$OPTARG$newline" ;;
     b) build=$(cd "$OPTARG" && pwd) || exit 66 ;;
     *) exit 64 ;;
     esac
@@ -68,9 +70,11 @@ for p in sys.path + site.getsitepackages():
         [ -e "$file" ] && cublas="$cublas$place:"
     done
 done
+export DPE_SOURCE_DIR="$root"
+[ -z "$card" ] || export DPE_TEST_CUDA_MODULE="$DPE_CUDA_MODULE"
 ours="env LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 OMP_WAIT_POLICY=passive
-    DPE_SOURCE_DIR=$root DPE_DEVICE_SELF_TEST=off"
-tests="$ours DPE_TEST_CUDA_MODULE=$DPE_CUDA_MODULE"
+    DPE_DEVICE_SELF_TEST=off"
+tests=$ours
 this="$($ours "$bin/dpe-run" --version) on $gpu"
 [ -e "$state/of" ] || echo "$this" >"$state/of"
 [ "$this" = "$(cat "$state/of")" ] || {
@@ -283,9 +287,12 @@ search() {
     part "search-$(basename "$1")" 90 $ours "$bin/dpe-detect" --model "$1" --corpus "$sample" $texts --device cuda \
         -o "$state/search.h5" --force
 }
+IFS=$newline
 for one in ${models:-$model}; do
+    unset IFS
     search "$one"
 done
+unset IFS
 if [ -z "$models" ] && [ -n "$python" ] && [ "$code" = 0 ]; then
     for of in smollm2-135m gemma-3-270m; do
         part "stand-in-$of" 40 "$python" "$here/stand_in.py" "$of" "$model" "$state/$of" $tiny
