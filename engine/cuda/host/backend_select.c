@@ -67,6 +67,24 @@ static int64_t slab_rows(const struct dpe_selection *s, const struct layout *lay
     return most < rows ? most : rows;
 }
 
+/* The keys of steps are counted up to a power of two, so that launches stay the same for many
+ * tokens. */
+static int64_t padded_keys(int64_t keys)
+{
+    int64_t padded = 1;
+    while (padded < keys) {
+        padded *= 2;
+    }
+    return padded;
+}
+
+/* How many keys the queries of a call see at most. */
+static int64_t most_keys(const struct dpe_attention *args)
+{
+    const int64_t keys = dpe_attention_keys(args);
+    return args->positions != NULL ? padded_keys(keys) : keys;
+}
+
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                    int64_t keys, int64_t rows)
 {
@@ -75,7 +93,7 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
         return parts;
     }
     const struct dpe_selection *s = &plan->selection;
-    const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, keys);
+    const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, padded_keys(keys));
     uint64_t group = group_bytes(&layout, s->refresh < rows ? s->refresh : rows);
     uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
     uint64_t bytes = dpe_bytes_times(group_bytes(&layout, 1), (uint64_t)rows);
@@ -127,18 +145,6 @@ static struct dpe_select call_of(struct dpe_backend *b, const struct dpe_attenti
         };
     }
     return call;
-}
-
-/* How many keys the queries of a call see at most: of a step a power of two, so that its launches
- * stay the same for many tokens, as far as there is room. */
-static int64_t most_keys(const struct dpe_attention *args)
-{
-    const int64_t keys = dpe_attention_keys(args);
-    int64_t most = args->positions != NULL ? 1 : keys;
-    while (most < keys) {
-        most *= 2;
-    }
-    return dpe_least(most, args->rotation->capacity);
 }
 
 void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
