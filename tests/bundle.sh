@@ -50,7 +50,7 @@ if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ]; then
     chmod +x "$work/bin/nvidia-smi"
     PATH="$work/bin:/usr/bin:/bin" HOME=$work "$place/gpu/decide.sh" -s 40 -o "$work/results.md" >"$work/out" 2>&1
     [ $? = 1 ] && grep -q "^instructions: not possible here" "$work/out" && grep -q "^ladder: failed with " "$work/out" &&
-        grep -q "^| instructions | not possible here |" "$work/results.md" || fail "decide.sh: $(cat "$work/out")"
+        grep -q "^| instructions | 1: .* | not possible here |" "$work/results.md" && ! grep -q "failed with 127" "$work/out" || fail "decide.sh: $(cat "$work/out")"
     rm "$work/bin/nvidia-smi"
     PATH="$work/bin:/usr/bin:/bin" "$place/gpu/decide.sh" >"$work/out" 2>&1
     [ $? = 125 ] && grep -q "^no card here" "$work/out" || fail "decide.sh without a card: $(cat "$work/out")"

@@ -90,6 +90,11 @@ static inline uint2 dpe_load_shared(uint32_t address, EMULATE_HERE)
     memcpy(&x, emulate_shared_pointer(address, sizeof x, file, line), sizeof x);
     return x;
 }
+static inline void dpe_store_shared(uint32_t address, uint32_t x, uint32_t y, EMULATE_HERE)
+{
+    const uint32_t two[2] = {x, y};
+    memcpy(emulate_shared_pointer(address, sizeof two, file, line), two, sizeof two);
+}
 
 static inline uint32_t dpe_shared_address(const void *pointer, EMULATE_HERE)
 {

@@ -9,6 +9,7 @@ import sys
 
 
 def widen(model, out):
+    shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     for name in ("tokenizer.json", "generation_config.json"):
         shutil.copyfile(os.path.join(model, name), os.path.join(out, name))

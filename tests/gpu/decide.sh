@@ -4,22 +4,26 @@
 # search's first texts; then the rest (speeds, other kernels, a sweep beside the same on the CPU, compute-sanitizer, ncu).
 # It runs from where cpack's archive was unpacked: no compiler, no network, nothing outside. SECONDS (default 720) is for all.
 #
-# RESULTS (default: decide.md beside this) is one file, complete at any time: the figures with what they shall reach, what ran
-# and how it ended, and the end of each output. Each part has a limit of its own; one that fails or hangs stops no other. What
-# each printed is kept in decide.parts beside this: called again, the script goes on with the parts that have not ended
-# there (remove one's .done to repeat it).
-# MODEL: folders or GGUF files of real models for the search's first texts (default: the bundled model).
+# RESULTS (default: decide.md beside this) is one file, complete at any time: the figures with what they shall reach, what ran,
+# what that decides and how it ended, and the end of each output. Each part has a limit of its own; one that fails or hangs
+# stops no other. What each printed is kept in decide.parts beside this: called again, also after a kill, the script goes on
+# with the parts that have not ended there (remove one's .done to repeat it). Where a command may take less than SECONDS:
+# -s with what it may take, again and again.
+# MODEL: folders or GGUF files of real models for the search's first texts (default: the bundled model, and random weights of
+# two shapes, stand_in.py).
 # -b BUILD: where there is no card, the same on the emulated device at tiny sizes, with the programs of a build of the tests:
 # that tries the parts, and says "not run" of each.
 # Exit status: 0; 1 when a part failed; 75 when some were not started; 125 without a card and BUILD.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out= seconds=720 models= build=
+newline='
+'
 while getopts o:s:m:b: option; do
     case $option in
     o) out=$OPTARG ;;
     s) seconds=$OPTARG ;;
-    m) models="$models $OPTARG" ;;
+    m) models="$models$OPTARG$newline" ;;
     b) build=$(cd "$OPTARG" && pwd) || exit 66 ;;
     *) exit 64 ;;
     esac
@@ -46,6 +50,7 @@ fi
 out=${out:-$(dirname "$state")/decide.md}
 mkdir -p "$state" && : >>"$state/order" || exit 73
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
+trap 'exit 143' HUP INT TERM
 # program NAME: that of the archive, or the twin of a build.
 program() {
     for file in "$here/$1" "$build/tests/$1_emulated" "$build/tests/${1%_gpu}"; do
@@ -65,9 +70,11 @@ for p in sys.path + site.getsitepackages():
         [ -e "$file" ] && cublas="$cublas$place:"
     done
 done
+export DPE_SOURCE_DIR="$root"
+[ -z "$card" ] || export DPE_TEST_CUDA_MODULE="$DPE_CUDA_MODULE"
 ours="env LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 OMP_WAIT_POLICY=passive
-    DPE_SOURCE_DIR=$root DPE_DEVICE_SELF_TEST=off"
-tests="$ours DPE_TEST_CUDA_MODULE=$DPE_CUDA_MODULE"
+    DPE_DEVICE_SELF_TEST=off"
+tests=$ours
 this="$($ours "$bin/dpe-run" --version) on $gpu"
 [ -e "$state/of" ] || echo "$this" >"$state/of"
 [ "$this" = "$(cat "$state/of")" ] || {
@@ -84,16 +91,49 @@ if [ -n "$card" ]; then
         >>"$state/clocks.txt" 2>&1 &
 fi
 
+# about PART: what it shows, what is expected, what follows from it.
+about() {
+    case $1 in
+    instructions) echo "1: mma, wgmma, copies and barriers do what the manual says; where one does not, no kernel that has it is right" ;;
+    kernels-wgmma | kernels-mma) echo "1: attention against the reference in double, 0 wrong; where some are, the rest runs without this kernel" ;;
+    ladder) echo "1: every way of every part and kind of model, each in a process of its own; what users are told to attach" ;;
+    recurrent) echo "1: layers with a state, against logits of transformers" ;;
+    states) echo "1: copies of states give the bits of the state itself" ;;
+    plans) echo "1: several plans and contexts in one step, as each alone" ;;
+    parity-steps) echo "1: steps as graphs of 1 to 64 rows, experts, states, heads of 512: bit for bit as launch by launch" ;;
+    golden) echo "1: every other family against logits of transformers" ;;
+    parity) echo "1: methods, branches, temperatures, decoding of heads of 64 to 512, against the reference" ;;
+    self-test) echo "1: what every tool does before its first session" ;;
+    questions-*) echo "2: steps of 1 to 64 questions over one context; 32 cost at most 1.3 × one" ;;
+    attention-256*) echo "3: rate of heads of 256, beside cuDNN's of the part peers" ;;
+    peers) echo "3: PyTorch's flash and cuDNN on this card" ;;
+    stand-in-*) echo "4: makes the model of the part after it" ;;
+    search-*) echo "4: a search's first 16 texts at twice the trained length; SmolLM2's shape in 10 s" ;;
+    attention-*) echo "5: rates of heads of 128, which an H200 had" ;;
+    bench* | mistral* | qwen* | llama*) echo "5: prefill and decoding, which an H200 had" ;;
+    step-*) echo "5: a step as a graph and launch by launch: graphs stay where they are faster" ;;
+    kernels-*) echo "5: kernels that are not in use, against the reference, 0 wrong" ;;
+    parity-select) echo "5: selections against the reference" ;;
+    sweep-* | widen | agreement-*) echo "5: a sweep on the card beside the CPU's: float 99.5 % of rows equal" ;;
+    memcheck | racecheck | initcheck) echo "5: compute-sanitizer, no error" ;;
+    ncu-*) echo "5: what one launch is bound by" ;;
+    esac
+}
+
 # write: RESULTS anew, of all parts that have ended, in their order; in a shell of its own, which leaves $code alone.
 write() {
     (
         printf '# %s\n\n%s\n\ncuBLAS: %s\n\n' "$(basename "$0"), $(date -u +%Y-%m-%d\ %H:%M) UTC" "$this" "${cublas:-not found}"
-        [ -n "$python" ] && "$python" "$here/summary.py" "$state" ${card:+card} 2>&1
-        printf '\n| part | %s | seconds |\n|---|---|---:|\n' "$where"
+        if [ -n "$python" ]; then
+            "$python" "$here/summary.py" "$state" ${card:+card} 2>&1
+        else
+            echo "No python3 here, which makes the table of figures: they are in the parts below."
+        fi
+        printf '\n| part | what it is about | %s | seconds |\n|---|---|---|---:|\n' "$where"
         for name in $(cat "$state/order"); do
             [ -e "$state/$name.done" ] || continue # removed, to be repeated
             read -r code took meaning <"$state/$name.done"
-            echo "| $name | $meaning | $took |"
+            echo "| $name | $(about "$name") | $meaning | $took |"
         done
         echo "${left_out:+
 Not started, as no time was left:$left_out}"
@@ -101,7 +141,9 @@ Not started, as no time was left:$left_out}"
             [ -e "$state/$name.txt" ] || continue
             printf '\n## %s\n\n    %s\n\n' "$name" "$(tail -n 1 "$state/$name.done" 2>/dev/null)"
             tail -n 60 "$state/$name.txt" | cut -c1-300 | sed 's/^/    /'
-            [ ! -e "$state/$name.jsonl" ] || sed 's/^/    /' "$state/$name.jsonl"
+            for more in jsonl md; do
+                [ ! -e "$state/$name.$more" ] || sed 's/^/    /' "$state/$name.$more"
+            done
         done
     ) >"$out.new" && mv "$out.new" "$out" || exit 73
 }
@@ -118,7 +160,8 @@ part() {
         return
     fi
     left=$((seconds - 10 - ($(date +%s) - begin)))
-    [ "$left" -lt "$limit" ] && limit=$left
+    cut=
+    [ "$left" -ge "$limit" ] || { limit=$left && cut=1; }
     if [ "$limit" -lt 5 ]; then
         code=out-of-time
         left_out="$left_out $name"
@@ -135,12 +178,18 @@ part() {
         trap 'kill "$nap"; exit' TERM
         sleep $((limit + 10)) &
         nap=$!
-        wait "$nap" && kill -9 "$running"
+        wait "$nap" && kill -0 $$ && kill -9 "$running"
     ) >/dev/null 2>&1 &
     guard=$!
     wait "$running"
     code=$?
     kill "$guard" 2>/dev/null
+    if [ -n "$cut" ] && { [ "$code" = 124 ] || [ "$code" = 137 ]; }; then
+        code=out-of-time
+        left_out="$left_out $name"
+        echo "$name: ended after $limit s, as no time was left"
+        return
+    fi
     # Messages of a sanitizer and of ncu where the driver refuses them.
     [ "$code" != 0 ] && grep -q -e "Device not supported" -e ERR_NVGPUCTRPERM "$state/$name.txt" && code=125
     case $code in
@@ -152,8 +201,9 @@ part() {
         meaning="failed with $code: $(echo "$meaning" | tr '|' ' ' | cut -c1-160)"
         ;;
     esac
-    printf '%s\n%s\n' "$code $(($(date +%s) - start)) $meaning" "$*" >"$state/$name.done"
+    # In this order, so that a kill in between leaves a part that is run again.
     grep -qx "$name" "$state/order" 2>/dev/null || echo "$name" >>"$state/order"
+    printf '%s\n%s\n' "$code $(($(date +%s) - start)) $meaning" "$*" >"$state/done" && mv "$state/done" "$state/$name.done"
     echo "$name: $meaning, $(($(date +%s) - start)) s"
     write
 }
@@ -178,13 +228,13 @@ if [ -n "$card" ]; then
     shape=llama3-8b cases= few= short="--length 8K" first=16384 lengths="16384 131072" counts="1 2 4 8 16 32 64" questions="32K 128K"
     families= recurrent="families/qwen3_5 families/qwen3_5_moe families/qwen3_next families/olmo_hybrid families/olmo_hybrid_still"
     tokens=1200 sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off" report= step="--length 32K --repeats 1 --branches 1 --branches 32"
-    small="--length 1K --new 64"
+    small="--length 1K --new 64" tiny=
 else
     tests="$ours DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
     shape=$root/tests/golden/llama_bf16 cases=2 few=-q short="--length 20 --new 1 --repeats 1" first=100 lengths=100 counts="1 2 4"
     questions="20 40" families=families/qwen3_moe recurrent=families/olmo_hybrid tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
-    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short texts="--length 128 --trained-length 64 --budget 400tok"
+    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short tiny=tiny texts="--length 128 --trained-length 64 --budget 400tok"
 fi
 model=$root/data/reference
 sample=$root/data/sample
@@ -203,8 +253,7 @@ case $mma,$wgmma in
 *,0) without wgmma ;;
 *) without plain ;;
 esac
-rm -f "$state/gpu-report.md"
-part ladder 90 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bin/dpe-bench" --gpu-report "$state/gpu-report.md" $report --device cuda
+part ladder 90 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bin/dpe-bench" --gpu-report "$state/ladder.md" --force $report --device cuda
 part recurrent 30 $tests "$(program test_cuda_golden)" $recurrent
 part states 30 $tests "$(program test_states)" cuda
 # Several plans, and several contexts of one, in one step.
@@ -229,14 +278,27 @@ hung "$wgmma" || part attention-256 60 $ours "$speed" $few wgmma 256 $first
 hung "$mma" || part attention-256-mma 60 $ours "$speed" $few mma 256 $first
 [ -z "$python" ] || part peers 60 "$python" -u "$here/peers.py" $lengths
 # 4. A search's first 16 texts at twice the trained length.
-for one in ${models:-$model}; do
+search() {
     [ -z "$card" ] || {
-        trained=$("$bin/dpe-run" -m "$one" --info | awk '/^trained length/ { print $3 }')
+        trained=$($ours "$bin/dpe-run" -m "$1" --info | awk '/^trained length/ { print $3 }')
+        trained=${trained:-8192} # the part says what is wrong
         texts="--length $((2 * trained)) --budget $((32 * trained))tok"
     }
-    part "search-$(basename "$one")" 90 $ours "$bin/dpe-detect" --model "$one" --corpus "$sample" $texts --device cuda \
+    part "search-$(basename "$1")" 90 $ours "$bin/dpe-detect" --model "$1" --corpus "$sample" $texts --device cuda \
         -o "$state/search.h5" --force
+}
+IFS=$newline
+for one in ${models:-$model}; do
+    unset IFS
+    search "$one"
 done
+unset IFS
+if [ -z "$models" ] && [ -n "$python" ] && [ "$code" = 0 ]; then
+    for of in smollm2-135m gemma-3-270m; do
+        part "stand-in-$of" 40 "$python" "$here/stand_in.py" "$of" "$model" "$state/$of" $tiny
+        [ "$code" != 0 ] || search "$state/$of"
+    done
+fi
 # 5. The rest: speeds first.
 hung "$wgmma" || part attention-wgmma 60 $ours "$speed" $few wgmma 128 $lengths
 bench bench 40 --shape "$shape" $short
@@ -262,8 +324,9 @@ part kernels-plain 30 $ours "$attention" plain $cases
 part parity-select 20 $tests "$(program test_cuda_select)"
 part sweep-cpu 60 $ours "$bin/dpe-detect" --model "$model" --corpus "$sample" $sweep --device cpu --dtype f32 \
     -o "$state/cpu.h5" --force
-rm -rf "$state/f32"
-if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$state/f32" >"$state/widen.txt" 2>&1; then
+code=125
+[ -z "$python" ] || part widen 20 "$python" "$here/agreement.py" widen "$model" "$state/f32"
+if [ "$code" = 0 ]; then
     for dtype in f32 bf16; do
         [ "$dtype" = bf16 ] && folder=$model || folder=$state/f32
         part "sweep-$dtype" 40 $ours "$bin/dpe-detect" --model "$folder" --corpus "$sample" $sweep --device cuda \

@@ -190,6 +190,7 @@ static void group_mma(void)
     prefill("mma", -1, shape_of(DPE_F16, 2, 1, 128, 0, 80), TEMPERED, 40, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 256, 30, 70), 1, 33, 0);
     prefill("mma", -1, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
+    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 512, 20, 40), 1, 30, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
     prefill("mma", -1, capped(shape_of(DPE_BF16, 1, 1, 128, 30, 80), 3.0), 1, 40, 0);
     prefill("mma", -1, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 2.0), TEMPERED, 20, 0);
@@ -408,6 +409,8 @@ static void group_decode(void)
     decode(shape_of(DPE_BF16, 4, 2, 64, 110, 2), TEMPERED, 40, 64);
     decode(shape_of(DPE_BF16, 4, 1, 256, 100, 2), 1, 40, 64);
     decode(shape_of(DPE_F16, 2, 1, 256, 90, 1), 12, 24, 64);
+    decode(shape_of(DPE_BF16, 4, 1, 512, 70, 2), 1, 40, 64);
+    decode(shape_of(DPE_F16, 2, 1, 512, 50, 1), 12, 24, 64);
     decode(shape_of(DPE_F16, 2, 1, 64, 110, 1), TEMPERED, 40, 128);
     decode(capped(shape_of(DPE_BF16, 4, 2, 128, 110, 2), 3.0), 1, 40, 64);
     decode(capped(shape_of(DPE_F16, 2, 1, 256, 70, 1), 2.0), TEMPERED, 40, 64);

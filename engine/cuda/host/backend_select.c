@@ -67,6 +67,24 @@ static int64_t slab_rows(const struct dpe_selection *s, const struct layout *lay
     return most < rows ? most : rows;
 }
 
+/* The keys of steps are counted up to a power of two, so that launches stay the same for many
+ * tokens. */
+static int64_t padded_keys(int64_t keys)
+{
+    int64_t padded = 1;
+    while (padded < keys) {
+        padded *= 2;
+    }
+    return padded;
+}
+
+/* How many keys the queries of a call see at most. */
+static int64_t most_keys(const struct dpe_attention *args)
+{
+    const int64_t keys = dpe_attention_keys(args);
+    return args->positions != NULL ? padded_keys(keys) : keys;
+}
+
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                    int64_t keys, int64_t rows)
 {
@@ -75,7 +93,7 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
         return parts;
     }
     const struct dpe_selection *s = &plan->selection;
-    const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, keys);
+    const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, padded_keys(keys));
     uint64_t group = group_bytes(&layout, s->refresh < rows ? s->refresh : rows);
     uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
     uint64_t bytes = dpe_bytes_times(group_bytes(&layout, 1), (uint64_t)rows);
@@ -129,28 +147,19 @@ static struct dpe_select call_of(struct dpe_backend *b, const struct dpe_attenti
     return call;
 }
 
-static bool completes(const struct dpe_selection *s, int64_t start, int64_t rows)
-{
-    return dpe_blocks_known_before(s, start) < dpe_blocks_known_before(s, start + rows);
-}
-
 void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
 {
     const struct dpe_selection *s = &args->plan->selection;
     struct dpe_select call = call_of(b, args);
     call.rows = args->rows;
-    bool some = args->positions == NULL && completes(s, args->start, args->rows);
-    if (args->positions != NULL) {
+    if (args->positions != NULL) { /* those that complete none launch it too, as others will */
         call.positions = b->positions + dpe_cuda_first_row(b, args->positions);
         call.offsets = b->offsets + dpe_cuda_first_row(b, args->positions);
-        for (int64_t r = 0; r < args->rows; r++) {
-            some = some || completes(s, args->positions[r], 1);
-        }
     } else {
         call.first_block = dpe_blocks_known_before(s, args->start);
         call.n_blocks = dpe_blocks_known_before(s, args->start + args->rows) - call.first_block;
     }
-    if (some) {
+    if (args->positions != NULL || call.n_blocks > 0) {
         DPE_CUDA_LAUNCH(b, dpe_select_represent(&call));
     }
 }
@@ -176,9 +185,8 @@ static void place_groups(struct dpe_select *call, const struct layout *layout)
 void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention *args)
 {
     const struct dpe_selection *s = &args->plan->selection;
-    const struct layout layout =
-        lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
-    const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
+    const struct layout layout = lay_out(s, args->n_heads, args->n_kv_heads, most_keys(args));
+    const int64_t seen = dpe_selection_keys(s, most_keys(args) - 1);
     const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
     struct dpe_select call = call_of(b, args);
     call.units = layout.units;
@@ -214,7 +222,7 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
 void dpe_cuda_attention_window(struct dpe_backend *b, const struct dpe_attention *args)
 {
     const int64_t window = b->config->kinds[1].window;
-    const int64_t keys = dpe_attention_keys(args);
+    const int64_t keys = most_keys(args);
     struct dpe_select call = call_of(b, args);
     /* Where nothing is chosen, a query sees its local window. */
     call.selection = (struct dpe_selection){.block = 1, .local = window, .refresh = 1};

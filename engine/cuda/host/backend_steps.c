@@ -9,14 +9,8 @@
 void dpe_cuda_begin_step(struct dpe_backend *b, const struct dpe_batch *batch)
 {
     struct dpe_cuda_steps *steps = &b->steps;
-    bool selects = false;
-    for (const struct dpe_cuda_plan *p = b->plans; p != NULL; p = p->next) {
-        selects = selects || dpe_selects(&p->plan->selection);
-    }
-    /* What a selection launches changes from token to token. */
     steps->keeping = steps->on && b->ways.decodes && batch->positions != NULL &&
-                     batch->rows <= DPE_CUDA_STEP_ROWS && b->peers->size == 1 && !b->each_call &&
-                     !selects;
+                     batch->rows <= DPE_CUDA_STEP_ROWS && b->peers->size == 1 && !b->each_call;
     steps->list.used = 0;
 }
 

@@ -109,7 +109,7 @@ int dpe_attention_plain(const struct dpe_flash *call, void *stream);
 /* Attention of few rows over many keys: keys are split over the card, every key and value is read
  * once for all query heads of its KV head and for several rows at once, and rotated further in
  * registers where a band needs it; a second kernel puts the parts together. bfloat16 and half,
- * head_dim 64, 96, 128 and 256, at most 16 query heads per KV head.
+ * head_dim 64, 96, 128, 256 and 512, at most 16 query heads per KV head.
  *
  * A *unit* is a range of keys that lie in consecutive cache rows, for rows that all have them in
  * common: the prefix of several branches, or what is a row's own. */
@@ -141,9 +141,11 @@ struct dpe_decode_band {
 };
 
 /** How the warps of a thread block are dealt: they have so many KV heads, each of them so many
- * warps that take turns with the keys. heads 0: no block fits. */
+ * warps (of heads of 512 dimensions, pairs of warps) that take turns with the keys. heads 0: no
+ * block fits. */
 struct dpe_decode_dealing {
     int32_t heads, turns;
+    int32_t unstaged; /**< 1: tables of heads of 512 have no room, and are read where they lie */
 };
 
 struct dpe_decode {

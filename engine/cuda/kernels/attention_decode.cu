@@ -21,10 +21,24 @@ namespace
 
 template <class T, int D> struct state {
     queries<D> q;
-    float out[D / 8][4];
+    float out[sizes<D>::columns / 8][4];
     float top[2], sum[2];
     float inner[2], factor[2]; /* of a row: dpe_logit_factor; base-2 logit of a score */
 };
+
+/* Of a block's tables, and all that it has in shared memory. */
+template <int D>
+__host__ __device__ __forceinline__ int table_bytes(const dpe_decode_dealing &dealt)
+{
+    const bool none = sizes<D>::sharers > 1 && dealt.unstaged != 0;
+    return none ? 0 : sizes<D>::stages * dealt.turns * sizes<D>::table;
+}
+template <int D> int64_t shared_bytes(const dpe_decode_dealing &dealt)
+{
+    using size = sizes<D>;
+    const int64_t of_each = 2 * size::stages * size::tile + size::sharers * size::words;
+    return dealt.heads * dealt.turns * of_each + table_bytes<D>(dealt);
+}
 
 /* The unit's row that half h of a lane's results is about. */
 __device__ inline int row_of_lane(const dpe_decode_unit &unit, const place &at, int h)
@@ -88,6 +102,11 @@ tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
         }
     }
+    if constexpr (sizes<D>::sharers > 1) {
+        const uint32_t room = at.words + sizes<D>::scores;
+        const int to_other = at.share == 0 ? sizes<D>::words : -sizes<D>::words;
+        dpe_pair_sum(s, room, room + static_cast<uint32_t>(to_other));
+    }
 #pragma unroll
     for (int e = 0; CAPPED && e < 8; e++) {
         float &x = s[e / 4][e % 4];
@@ -117,7 +136,7 @@ __device__ void take_tile(state<T, D> &st, float (&s)[2][4], uint32_t values, in
     }
     if (__any_sync(0xffffffffU, rescale) != 0) {
 #pragma unroll
-        for (int i = 0; i < D / 8; i++) {
+        for (int i = 0; i < size::columns / 8; i++) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 st.out[i][e] *= scale[e / 2];
@@ -144,7 +163,7 @@ __device__ void take_tile(state<T, D> &st, float (&s)[2][4], uint32_t values, in
     uint32_t row =
         values + static_cast<uint32_t>((lane / 8 % 2 * 8 + lane % 8) * size::row + lane / 16 * 16);
 #pragma unroll
-    for (int i = 0; i < D / 16; i++) {
+    for (int i = 0; i < size::columns / 16; i++) {
         uint32_t b[4];
         dpe_ldmatrix_transposed(b, row + 32U * i);
         dpe_mma(T{}, st.out[2 * i], p, b[0], b[1]);
@@ -169,7 +188,7 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
     st.q.band = NOTHING;
     st.q.has_plain = st.q.has_rotated = false;
 #pragma unroll
-    for (int i = 0; i < D / 8; i++) {
+    for (int i = 0; i < sizes<D>::columns / 8; i++) {
         st.out[i][0] = st.out[i][1] = st.out[i][2] = st.out[i][3] = 0.0F;
     }
 }
@@ -178,6 +197,7 @@ template <class T, int D>
 __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T, D> &st,
                            part<D> *to)
 {
+    constexpr int columns = sizes<D>::columns;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         st.sum[h] += __shfl_xor_sync(0xffffffffU, st.sum[h], 1);
@@ -186,14 +206,15 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
         if (row >= at.group * unit.n_rows) {
             continue;
         }
-        if (at.lane % 4 == 0) {
+        if (at.lane % 4 == 0 && at.share == 0) {
             /* A sum that is not a number has to count, also where no logit was one. */
             to->top[row] = st.sum[h] == st.sum[h] ? st.top[h] : 0.0F;
             to->sum[row] = st.sum[h];
         }
 #pragma unroll
-        for (int i = 0; i < D / 8; i++) {
-            *reinterpret_cast<float2 *>(&to->out[row][8 * i + at.lane % 4 * 2]) =
+        for (int i = 0; i < columns / 8; i++) {
+            *reinterpret_cast<float2 *>(
+                &to->out[row][columns * at.share + 8 * i + at.lane % 4 * 2]) =
                 make_float2(st.out[i][2 * h], st.out[i][2 * h + 1]);
         }
     }
@@ -204,26 +225,31 @@ template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void take_unit(const dpe_decode &call, const dpe_decode_unit &unit)
 {
     using size = sizes<D>;
+    constexpr int STAGES = size::stages;
     DPE_SHARED(unsigned char, memory);
     const dpe_decode_dealing dealt = call.dealing;
     if (unit.n_rows == 0) {
         return;
     }
     int warp = static_cast<int>(threadIdx.x) / 32;
+    const int sharing = warp / size::sharers; /* which warps that share tiles */
     place at;
     at.lane = static_cast<int>(threadIdx.x) % 32;
-    at.head = static_cast<int>(blockIdx.y) * dealt.heads + warp % dealt.heads;
-    at.turn = warp / dealt.heads;
+    at.share = warp % size::sharers;
+    at.head = static_cast<int>(blockIdx.y) * dealt.heads + sharing % dealt.heads;
+    at.turn = sharing / dealt.heads;
     at.group = static_cast<int>(call.n_heads / call.n_kv_heads);
     const int tables = dealt.heads * dealt.turns * STAGES * 2 * size::tile;
-    at.stages = dpe_shared_address(memory) + static_cast<uint32_t>(warp * STAGES * 2 * size::tile);
+    at.stages =
+        dpe_shared_address(memory) + static_cast<uint32_t>(sharing * STAGES * 2 * size::tile);
     at.tables = dpe_shared_address(memory) + static_cast<uint32_t>(tables);
-    at.words = at.tables + static_cast<uint32_t>(STAGES * dealt.turns * size::table +
-                                                 warp * size::words + 8 * at.lane);
+    at.words =
+        at.tables + static_cast<uint32_t>(table_bytes<D>(dealt) + warp * size::words + 8 * at.lane);
     at.source = at.head * call.head_stride +
                 static_cast<int64_t>(unit.shift + at.lane / size::lanes) * D +
-                at.lane % size::lanes * 8;
-    at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
+                size::columns * at.share + at.lane % size::lanes * 8;
+    at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + 2 * size::columns * at.share +
+                                  at.lane % size::lanes * 16);
     at.first = static_cast<int>(unit.first);
     at.end = static_cast<int>(unit.end);
     at.lowest = at.highest = static_cast<int>(call.parts[unit.row_first].position);
@@ -235,7 +261,7 @@ __device__ __forceinline__ void take_unit(const dpe_decode &call, const dpe_deco
     state<T, D> st;
     begin_rows<T, D, CAPPED>(call, unit, at, st);
     const int step = KEYS * dealt.turns;
-    static_assert(STAGES == 3, "two tiles are ahead of the one at hand");
+    static_assert(STAGES == 3 || STAGES == 2, "bands of the tiles ahead of the one at hand");
     int next_band = NOTHING;
     int later_band = NOTHING;
 #pragma unroll 1
@@ -252,7 +278,7 @@ __device__ __forceinline__ void take_unit(const dpe_decode &call, const dpe_deco
         dpe_copy_async_wait<STAGES - 2>();
         __syncthreads();
         int next = stage == 0 ? STAGES - 1 : stage - 1;
-        int super_band = next_band;
+        int super_band = STAGES == 2 ? later_band : next_band;
         next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
             later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
@@ -267,14 +293,15 @@ __device__ __forceinline__ void take_unit(const dpe_decode &call, const dpe_deco
         uint32_t keys = at.stages + static_cast<uint32_t>(2 * stage * size::tile);
         const int table = (stage * dealt.turns + at.turn) * size::table;
         const staged_table staged = {at.tables + static_cast<uint32_t>(table),
-                                     table_of_tile(call, super_band)};
+                                     table_of_tile<D>(call, super_band)};
         stage = stage == STAGES - 1 ? 0 : stage + 1;
         if (band == NOTHING || n0 >= at.end) {
             continue;
         }
         float s[2][4];
         tile_scores<T, D, CAPPED>(call, unit, at, st, band, keys, staged, n0, s);
-        take_tile<T, D>(st, s, keys + size::tile, at.lane);
+        const uint32_t values = static_cast<uint32_t>(size::tile + 2 * size::columns * at.share);
+        take_tile<T, D>(st, s, keys + values, at.lane);
     }
     dpe_copy_async_wait<0>();
     part<D> *parts = static_cast<part<D> *>(call.partial);
@@ -458,10 +485,8 @@ template <class T, int D> int launch(const dpe_decode *call, int n, void *stream
 {
     using size = sizes<D>;
     const dpe_decode_dealing dealt = call->dealing;
-    int warps = dealt.heads * dealt.turns;
-    size_t shared = static_cast<size_t>(STAGES) * (static_cast<size_t>(warps) * 2 * size::tile +
-                                                   static_cast<size_t>(dealt.turns) * size::table) +
-                    static_cast<size_t>(warps) * size::words;
+    const int warps = dealt.heads * dealt.turns * size::sharers;
+    const auto shared = static_cast<size_t>(shared_bytes<D>(dealt));
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
     auto kernel = call->cap > 0.0F ? decode<T, D, true> : decode<T, D, false>;
@@ -490,8 +515,29 @@ template <class T> int launch_of(const dpe_decode *call, int n, void *stream)
         return launch<T, 128>(call, n, stream);
     case 256:
         return launch<T, 256>(call, n, stream);
+    case 512:
+        return launch<T, 512>(call, n, stream);
     default:
         return 1;
+    }
+}
+
+/* What a block of a dealing has in shared memory; 0: there is no kernel. */
+int64_t shared_of(int64_t head_dim, const dpe_decode_dealing &dealt)
+{
+    switch (head_dim) {
+    case 64:
+        return shared_bytes<64>(dealt);
+    case 96:
+        return shared_bytes<96>(dealt);
+    case 128:
+        return shared_bytes<128>(dealt);
+    case 256:
+        return shared_bytes<256>(dealt);
+    case 512:
+        return shared_bytes<512>(dealt);
+    default:
+        return 0;
     }
 }
 
@@ -500,8 +546,7 @@ template <class T> int launch_of(const dpe_decode *call, int n, void *stream)
 bool dpe_decode_supports(enum dpe_dtype dtype, int64_t head_dim, int64_t n_heads,
                          int64_t n_kv_heads)
 {
-    bool head = head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-    return dtype != DPE_F32 && head && n_heads / n_kv_heads <= ROWS;
+    return dtype != DPE_F32 && shared_of(head_dim, {1, 1, 0}) > 0 && n_heads / n_kv_heads <= ROWS;
 }
 
 int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
@@ -511,19 +556,18 @@ int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
 
 struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, uint64_t shared)
 {
-    uint64_t row = static_cast<uint64_t>(2 * head_dim + 16);
-    uint64_t words = head_dim == 256 ? sizes<256>::words : 0;
-    uint64_t warp = STAGES * 2 * KEYS * row + words;
-    uint64_t table = STAGES * KEYS * static_cast<uint64_t>(2 * head_dim + 32);
-    struct dpe_decode_dealing best = {0, 0};
-    for (int heads = 1; heads <= WARPS && heads <= n_kv_heads; heads++) {
-        for (int turns = 1; heads * turns <= WARPS && n_kv_heads % heads == 0; turns++) {
-            bool fits = static_cast<uint64_t>(heads * turns) * warp +
-                            static_cast<uint64_t>(turns) * table <=
-                        shared;
-            /* As many warps as fit; of those, as many heads, which share a table. */
-            if (fits && heads * turns >= best.heads * best.turns) {
-                best = {heads, turns};
+    struct dpe_decode_dealing best = {0, 0, 0};
+    const int warps = head_dim == 512 ? WARPS / sizes<512>::sharers : WARPS;
+    const int32_t ways = head_dim == 512 ? 2 : 1;
+    for (int32_t unstaged = 0; unstaged < ways && best.heads == 0; unstaged++) {
+        for (int heads = 1; heads <= warps && heads <= n_kv_heads; heads++) {
+            for (int turns = 1; heads * turns <= warps && n_kv_heads % heads == 0; turns++) {
+                const struct dpe_decode_dealing dealt = {heads, turns, unstaged};
+                const bool fits = static_cast<uint64_t>(shared_of(head_dim, dealt)) <= shared;
+                /* As many warps as fit; of those, as many heads, which share a table. */
+                if (fits && heads * turns >= best.heads * best.turns) {
+                    best = dealt;
+                }
             }
         }
     }

@@ -13,7 +13,7 @@
 namespace
 {
 
-enum { KEYS = 16, STAGES = 3, WARPS = 8, ROWS = 16, MIXED = -2, NOTHING = -1 };
+enum { KEYS = 16, WARPS = 8, ROWS = 16, MIXED = -2, NOTHING = -1 };
 
 template <int D> struct sizes {
     static constexpr int row = 2 * D + 16;  /* bytes of a key in shared memory */
@@ -21,14 +21,21 @@ template <int D> struct sizes {
     static constexpr int pairs = D / 2;
     static constexpr int table_row = 4 * pairs + 32; /* bytes */
     static constexpr int table = KEYS * table_row;   /* of a warp's keys */
-    static constexpr int steps = D / 16;
-    /* Bytes of a warp's queries in shared memory, where registers hold no more than its results. */
-    static constexpr int words = D == 256 ? ROWS * 2 * D + 256 * (steps / 2) : 0;
+    /* Warps that share a tile: a half of the pairs and of the columns of V each, as registers hold
+     * no more results. They add up their scores. */
+    static constexpr int sharers = D == 512 ? 2 : 1;
+    static constexpr int stages = D == 512 ? 2 : 3;
+    static constexpr int columns = D / sharers; /* of a warp */
+    static constexpr int steps = columns / 16;
+    /* Bytes of a warp's queries in shared memory, where registers hold no more than its results;
+     * behind them, where warps share a tile, its scores. */
+    static constexpr int scores = ROWS * 2 * columns + 256 * (steps / 2);
+    static constexpr int words = columns == 256 ? scores + (sharers - 1) * 4 * ROWS * KEYS : 0;
     static constexpr int at_once = words == 0 ? steps : 1; /* steps that are unrolled: with more
                                                               registers would spill */
     /* Copies: lanes beside each other along a row, chunks of 16 bytes of each, rows of one pass. */
-    static constexpr int lanes = D == 96 ? 4 : D / 8;
-    static constexpr int chunks = D / 8 / lanes;
+    static constexpr int lanes = D == 96 ? 4 : columns / 8;
+    static constexpr int chunks = columns / 8 / lanes;
     static constexpr int pass = 32 / lanes;
 };
 
@@ -40,10 +47,11 @@ template <int D> struct part {
 
 struct place {
     int lane, head, turn, group; /* KV head, which of its warps, query heads of a KV head */
+    int share;                   /* of those that share a tile, which */
     int64_t source;              /* this lane's first chunk of position 0 in K and V, in elements */
     uint32_t to;                 /* and of a tile's first row in shared memory, in bytes */
-    uint32_t stages;             /* shared address of the warp's STAGES × (K, V) */
-    uint32_t tables;             /* and of the block's STAGES × turns tables */
+    uint32_t stages;             /* shared address of the warp's stages × (K, V) */
+    uint32_t tables;             /* and of the block's stages × turns tables */
     uint32_t words;              /* and of the lane's words of Q, where they lie there */
     int lowest, highest;         /* positions of the unit's rows */
     int first, end;              /* its keys */
@@ -101,10 +109,10 @@ __device__ int band_of_tile(const dpe_decode &call, const place &at, int n0, int
     return NOTHING;
 }
 
-/* The table that a tile of the block needs first; −1: none. */
-__device__ int table_of_tile(const dpe_decode &call, int band)
+/* The table that a tile of the block needs first, where there is room for it; −1: none. */
+template <int D> __device__ int table_of_tile(const dpe_decode &call, int band)
 {
-    if (band == NOTHING) {
+    if (band == NOTHING || (sizes<D>::sharers > 1 && call.dealing.unstaged != 0)) {
         return -1;
     }
     for (int b = band == MIXED ? 0 : band; b < (band == MIXED ? call.n_bands : band + 1); b++) {
@@ -155,7 +163,7 @@ __device__ int copy_tile(const dpe_decode &call, const place &at, int super, int
     int turns = call.dealing.turns;
     int last = super + turns * KEYS;
     int band = band_of_tile(call, at, super, last < at.end ? last : at.end);
-    int which = table_of_tile(call, band);
+    int which = table_of_tile<D>(call, band);
     if (which < 0) {
         return band;
     }
@@ -188,11 +196,7 @@ template <int D> struct queries {
  * rotated. */
 __device__ __forceinline__ void keep_two(const place &at, int two, uint32_t x, uint32_t y)
 {
-    DPE_SHARED(unsigned char, memory);
-    uint32_t *to =
-        reinterpret_cast<uint32_t *>(memory + (at.words - dpe_shared_address(memory)) + 256 * two);
-    to[0] = x;
-    to[1] = y;
+    dpe_store_shared(at.words + 256U * static_cast<uint32_t>(two), x, y);
 }
 
 template <int D>
@@ -231,9 +235,20 @@ __device__ __forceinline__ void keep(queries<D> &q, const place &at, int i,
     } else {
         keep_two(at, 2 * i, words[0], words[1]);
         keep_two(at, 2 * i + 1, words[2], words[3]);
-        if (i < D / 32) {
+        if (i < sizes<D>::steps / 2) {
             keep_two(at, 2 * sizes<D>::steps + i, rotated[0], rotated[1]);
         }
+    }
+}
+
+/* The first column of a warp's step i: steps of the lower half of a head come before the others. */
+template <int D> __device__ __forceinline__ int column_of(const place &at, int i)
+{
+    if constexpr (sizes<D>::sharers == 1) {
+        return 16 * i;
+    } else {
+        constexpr int half = sizes<D>::steps / 2;
+        return 16 * (half * at.share + i % half) + i / half * (D / 2);
     }
 }
 
@@ -258,7 +273,7 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int row = at.lane / 4 + (e % 2) * 8;
-            int column = 16 * i + at.lane % 4 * 2 + e / 2 * 8;
+            int column = column_of<D>(at, i) + at.lane % 4 * 2 + e / 2 * 8;
             bool real = row < at.group * unit.n_rows;
             int64_t head = static_cast<int64_t>(at.head) * at.group + row % at.group;
             if (!real) {
@@ -267,7 +282,7 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
             int64_t r = unit.row_first + row / at.group;
             words[e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
                                                            r * D + column);
-            if (q.has_plain && q.has_rotated && i < D / 32) {
+            if (q.has_plain && q.has_rotated && i < sizes<D>::steps / 2) {
                 const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
                 uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
                 rotated[e / 2] |= signs << 16 * (e % 2);
@@ -357,7 +372,8 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, const place &at, 
 {
     using size = sizes<D>;
     const int lane = at.lane;
-    constexpr int half = D / 32; /* steps of a half */
+    constexpr int half = size::steps / 2; /* steps of a half */
+    const int before = half * at.share;
     [[maybe_unused]] constexpr int at_once = size::at_once;
     float sums[2][2][4] = {}; /* [eight keys][half] */
 #pragma unroll at_once
@@ -376,14 +392,14 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, const place &at, 
                                                          lane / 8 % 2 * 16 + lane / 16 * D);
             uint32_t b[4];
             uint32_t some[4];
-            dpe_ldmatrix(b, from + 32U * i);
+            dpe_ldmatrix(b, from + 32U * static_cast<uint32_t>(before + i));
             if constexpr (KIND == AS_STORED) {
                 dpe_mma(T{}, sums[j][0], words[0], b[0], b[1]);
                 dpe_mma(T{}, sums[j][1], words[1], b[2], b[3]);
                 continue;
             }
             uint2 pairs[2];
-            load_table<D, STAGED>(table, 8 * j + lane / 4, i, lane, pairs);
+            load_table<D, STAGED>(table, 8 * j + lane / 4, before + i, lane, pairs);
             if constexpr (KIND == EITHER) {
 #pragma unroll
                 for (int upper = 0; upper < 2; upper++) {

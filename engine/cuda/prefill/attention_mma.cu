@@ -41,7 +41,8 @@ template <int D> __device__ __forceinline__ uint32_t slot_after(uint32_t slot)
  * only then t is requested. */
 template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
-                                     float (&o)[tiles<D>::mt][D / 8][4], int i, int t, bool masked)
+                                     float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4], int i,
+                                     int t, bool masked)
 {
     using size = tiles<D>;
     float s[size::mt][size::keys / 8][4];
@@ -55,6 +56,11 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     walk.slot = slot_after<D>(v_slot);
 
     scores<T, D>(s, walk.held, walk.q_lane, at.slots + k_slot + walk.k_lane);
+    if constexpr (size::sharers > 1) {
+        const uint32_t sums = at.slots + size::slots * size::slot_bytes + 8U * (at.thread % 32);
+        const auto warp = static_cast<uint32_t>(at.thread / 32);
+        dpe_pair_sum(s[0], sums + size::sum_bytes * warp, sums + size::sum_bytes * (warp ^ 1U));
+    }
     if (CAPPED) {
         cap_scores<T, D>(s, at.item);
     }
@@ -112,7 +118,7 @@ __device__ __forceinline__ int masked_end(const dpe_segment *segment, int pass)
 
 template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void walk_segments(const place<T, D> &at, walker<D> &walk,
-                                              float (&o)[tiles<D>::mt][D / 8][4])
+                                              float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4])
 {
     walk.next.segment = 0;
     load_segment(at, walk.next);
@@ -168,13 +174,15 @@ __device__ __forceinline__ float natural_lse(float top, float sum)
 /* o / sum of a part of the keys to global memory as floats; else, as the dtype, to the warp's own
  * rows of the query tile, which no one reads any more. */
 template <class T, int D>
-__device__ __forceinline__ void store_lanes(const place<T, D> &at, const walker<D> &walk,
-                                            const float (&o)[tiles<D>::mt][D / 8][4],
-                                            unsigned char *shared, bool part)
+__device__ __forceinline__ void
+store_lanes(const place<T, D> &at, const walker<D> &walk,
+            const float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4], unsigned char *shared,
+            bool part)
 {
     const dpe_flash *call = at.call;
     float *lse = part ? partial_lse(call) : call->lse;
-    int column = at.thread % 4 * 2;
+    const int share = warp_share<D>();
+    int column = tiles<D>::columns * share + at.thread % 4 * 2;
 #pragma unroll
     for (int i = 0; i < tiles<D>::mt; i++) {
 #pragma unroll
@@ -186,11 +194,12 @@ __device__ __forceinline__ void store_lanes(const place<T, D> &at, const walker<
             float by = sum == 0.0F ? 0.0F : 1.0F / sum;
             float *to = call->partial + row * D + column;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
+            for (int j = 0; j < tiles<D>::columns / 8; j++) {
                 float low = o[i][j][2 * h] * by;
                 float high = o[i][j][2 * h + 1] * by;
                 if (!part) {
-                    uint32_t *two = reinterpret_cast<uint32_t *>(shared + swizzled<D>(r, j));
+                    uint32_t *two = reinterpret_cast<uint32_t *>(
+                        shared + swizzled<D>(r, tiles<D>::columns / 8 * share + j));
                     two[at.thread % 4] = pack(T{}, low, high);
                 } else if (inside) {
                     to[8 * j] = low;
@@ -204,16 +213,16 @@ __device__ __forceinline__ void store_lanes(const place<T, D> &at, const walker<
     }
 }
 
-/* The warp's rows from the query tile to global memory, whole lines at a time. */
+/* The warp's part of its rows from the query tile to global memory, whole lines at a time. */
 template <class T, int D>
 __device__ __forceinline__ void store_rows(const place<T, D> &at, const unsigned char *shared)
 {
     const dpe_flash *call = at.call;
     uint4 *out = static_cast<uint4 *>(call->out);
-    int warp_row = at.thread / 32 * 16 * tiles<D>::mt;
-    for (int i = at.thread % 32; i < 16 * tiles<D>::mt * (D / 8); i += 32) {
-        int r = warp_row + i / (D / 8);
-        int c = i % (D / 8);
+    constexpr int chunks = tiles<D>::columns / 8;
+    for (int i = at.thread % 32; i < 16 * tiles<D>::mt * chunks; i += 32) {
+        int r = warp_row<D>() + i / chunks;
+        int c = chunks * warp_share<D>() + i % chunks;
         if (r < at.item->block.rows) {
             out[((at.item->block.row + r) * call->n_heads + at.item->head) * (D / 8) + c] =
                 *reinterpret_cast<const uint4 *>(shared + swizzled<D>(r, c));
@@ -247,7 +256,7 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     DPE_SHARED(unsigned char, shared);
     place<T, D> at;
     walker<D> walk;
-    float o[size::mt][D / 8][4];
+    float o[size::mt][size::columns / 8][4];
     common *item = reinterpret_cast<common *>(shared);
     at.call = &call;
     at.item = item;
@@ -259,10 +268,13 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     prepare<CAPPED>(call, item, at.thread);
     __syncthreads();
     int lane = at.thread % 32;
-    int warp_row = at.thread / 32 * 16 * size::mt;
-    walk.q_lane = at.q + static_cast<uint32_t>(swizzled<D>(warp_row + lane % 16, lane / 16));
-    walk.k_lane = static_cast<uint32_t>(swizzled<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
-    walk.v_lane = static_cast<uint32_t>(swizzled<D>(lane % 16, lane / 16));
+    /* Chunks of a warp's columns begin where those that swizzling exchanges do. */
+    const auto share = static_cast<uint32_t>(2 * size::columns * warp_share<D>());
+    const int row = warp_row<D>() + lane % 16;
+    walk.q_lane = at.q + share + static_cast<uint32_t>(swizzled<D>(row, lane / 16));
+    walk.k_lane =
+        share + static_cast<uint32_t>(swizzled<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+    walk.v_lane = share + static_cast<uint32_t>(swizzled<D>(lane % 16, lane / 16));
 #pragma unroll
     for (int i = 0; i < size::mt; i++) {
 #pragma unroll
@@ -270,7 +282,7 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
             walk.state.top[i][h] = -INFINITY;
             walk.state.sum[i][h] = 0.0F;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
+            for (int j = 0; j < size::columns / 8; j++) {
                 o[i][j][2 * h] = o[i][j][2 * h + 1] = 0.0F;
             }
         }
@@ -318,6 +330,8 @@ extern "C" struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim)
         return shape_of<128>();
     case 256:
         return shape_of<256>();
+    case 512:
+        return shape_of<512>();
     default:
         return {0, 0};
     }
@@ -348,6 +362,8 @@ extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
         return launch_dtype<128>(call, stream);
     case 256:
         return launch_dtype<256>(call, stream);
+    case 512:
+        return launch_dtype<512>(call, stream);
     default:
         return invalid;
     }

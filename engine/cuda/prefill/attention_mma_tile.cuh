@@ -7,7 +7,7 @@
 #ifndef DPE_ATTENTION_MMA_TILE_CUH
 #define DPE_ATTENTION_MMA_TILE_CUH
 
-#include "engine/cuda/ptx/device.cuh"
+#include "engine/cuda/ptx/vector.cuh"
 
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/log_n.cuh"
@@ -19,21 +19,26 @@ namespace
 template <int D> struct tiles {
     /* 16-row matrices of a warp, whose results registers hold, and keys of a tile: two blocks of a
      * head of 256 fit an A100 (2 · 82 KiB of 164), one the cards of 100 KiB. */
-    static constexpr int mt = D == 256 ? 1 : 2;
-    static constexpr int keys = D == 256 ? 32 : 64;
+    static constexpr int mt = D >= 256 ? 1 : 2;
+    static constexpr int keys = D == 512 ? 16 : D == 256 ? 32 : 64;
     static constexpr int threads = 128; /* and no more rows than threads */
-    static constexpr int rows = threads / 32 * 16 * mt;
+    /* Warps that share rows, a half of the columns of Q, K and V each; they add up their scores. */
+    static constexpr int sharers = D == 512 ? 2 : 1;
+    static constexpr int columns = D / sharers; /* of a warp */
+    static constexpr int rows = threads / 32 / sharers * 16 * mt;
     static constexpr int row_bytes = 2 * D;
     static constexpr int slot_bytes = keys * row_bytes;
     static constexpr int slots = 3;
     static constexpr int q_bytes = rows * row_bytes;
-    static constexpr int header_bytes = 1024; /* struct common */
-    static constexpr int shared_bytes = header_bytes + q_bytes + slots * slot_bytes;
+    static constexpr int header_bytes = 1024;                /* struct common */
+    static constexpr int sum_bytes = sharers > 1 ? 1024 : 0; /* of a warp, behind the slots */
+    static constexpr int shared_bytes =
+        header_bytes + q_bytes + slots * slot_bytes + threads / 32 * sum_bytes;
     static constexpr bool q_in_registers = D == 64;
     /* Chunks of a row that swizzling exchanges among themselves. */
     static constexpr int swizzle = D == 96 ? 4 : 8;
     /* cp.async: lanes beside each other along a row, chunks of each, rows of one pass. */
-    static constexpr int lanes = D == 96 ? 4 : D == 256 ? 16 : D / 8;
+    static constexpr int lanes = D == 96 ? 4 : D >= 256 ? 16 : D / 8;
     static constexpr int apart = 16 * lanes; /* bytes from a chunk to the thread's next */
     static constexpr int chunks = D / 8 / lanes;
     static constexpr int pass = threads / lanes;
@@ -55,11 +60,20 @@ template <int D> __device__ __forceinline__ uint32_t chunk_pair(uint32_t first, 
            static_cast<uint32_t>(32 * pairs * (i / pairs));
 }
 
+/* Which of the warps that share rows this is, and their first row. */
+template <int D> __device__ __forceinline__ int warp_share(void)
+{
+    return static_cast<int>(threadIdx.x) / 32 % tiles<D>::sharers;
+}
+template <int D> __device__ __forceinline__ int warp_row(void)
+{
+    return static_cast<int>(threadIdx.x) / 32 / tiles<D>::sharers * 16 * tiles<D>::mt;
+}
+
 /* Row of a lane's first accumulator. */
 template <int D> __device__ __forceinline__ int lane_row(void)
 {
-    return static_cast<int>(threadIdx.x) / 32 * 16 * tiles<D>::mt +
-           static_cast<int>(threadIdx.x) % 32 / 4;
+    return warp_row<D>() + static_cast<int>(threadIdx.x) % 32 / 4;
 }
 
 /* What is loaded next. */
@@ -240,7 +254,7 @@ __device__ __forceinline__ void scores(float (&s)[tiles<D>::mt][tiles<D>::keys /
         }
     }
 #pragma unroll
-    for (int kk = 0; kk < D / 16; kk++) {
+    for (int kk = 0; kk < size::columns / 16; kk++) {
 #pragma unroll
         for (int i = 0; i < size::mt; i++) {
             if (size::q_in_registers) {
@@ -328,7 +342,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[tiles<D>::mt][tiles<D>::k
 /* Raise `top` where it must be, for all rows of the warp at once. */
 template <int D>
 __device__ __forceinline__ void rescale(softmax<D> &state, float (&largest)[tiles<D>::mt][2],
-                                        float (&o)[tiles<D>::mt][D / 8][4])
+                                        float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4])
 {
 #pragma unroll
     for (int i = 0; i < tiles<D>::mt; i++) {
@@ -342,7 +356,7 @@ __device__ __forceinline__ void rescale(softmax<D> &state, float (&largest)[tile
             state.top[i][h] = top;
             state.sum[i][h] *= by;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
+            for (int j = 0; j < tiles<D>::columns / 8; j++) {
                 o[i][j][2 * h] *= by;
                 o[i][j][2 * h + 1] *= by;
             }
@@ -355,7 +369,7 @@ __device__ __forceinline__ void rescale(softmax<D> &state, float (&largest)[tile
 template <int D>
 __device__ __forceinline__ void
 raise(softmax<D> &state, const float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
-      float (&o)[tiles<D>::mt][D / 8][4], const float (&factor)[tiles<D>::mt][2])
+      float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4], const float (&factor)[tiles<D>::mt][2])
 {
     using size = tiles<D>;
     float largest[size::mt][2];
@@ -403,13 +417,13 @@ __device__ __forceinline__ void weights(softmax<D> &state, uint32_t (&p)[tiles<D
 
 /* o += P V for 16 keys. */
 template <class T, int D>
-__device__ __forceinline__ void weigh(float (&o)[tiles<D>::mt][D / 8][4],
+__device__ __forceinline__ void weigh(float (&o)[tiles<D>::mt][tiles<D>::columns / 8][4],
                                       const uint32_t (&p)[tiles<D>::mt][4], int kk, uint32_t v_lane)
 {
     using size = tiles<D>;
     uint32_t b[4];
 #pragma unroll
-    for (int j = 0; j < D / 16; j++) {
+    for (int j = 0; j < size::columns / 16; j++) {
         dpe_ldmatrix_transposed(b, chunk_pair<D>(v_lane, j) +
                                        static_cast<uint32_t>(16 * kk * size::row_bytes));
 #pragma unroll

@@ -93,6 +93,10 @@ __device__ static __forceinline__ uint2 dpe_load_shared(uint32_t address)
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address));
     return x;
 }
+__device__ static __forceinline__ void dpe_store_shared(uint32_t address, uint32_t x, uint32_t y)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
 
 /** Address of shared memory as instructions take it (32 bits). */
 __device__ static __forceinline__ uint32_t dpe_shared_address(const void *pointer)

@@ -156,4 +156,23 @@ __device__ static inline float dpe_block_max(float value)
     return most;
 }
 
+/** The sums of what two warps beside each other, 2i and 2i + 1, have in x, given to both. `room`:
+ *  shared address of this lane's part of the warp's 1 KiB, which is written again behind a barrier
+ *  of the block; `other`: that of the other warp. Barriers 1 + i of 64 threads. */
+__device__ static __forceinline__ void dpe_pair_sum(float (&x)[2][4], uint32_t room, uint32_t other)
+{
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+        dpe_store_shared(room + 128U * e, __float_as_uint(x[e / 4][e % 4]),
+                         __float_as_uint(x[e / 4][e % 4 + 1]));
+    }
+    dpe_barrier_sync(1 + static_cast<int>(threadIdx.x) / 64, 64);
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+        const uint2 two = dpe_load_shared(other + 128U * e);
+        x[e / 4][e % 4] += __uint_as_float(two.x);
+        x[e / 4][e % 4 + 1] += __uint_as_float(two.y);
+    }
+}
+
 #endif

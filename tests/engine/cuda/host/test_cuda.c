@@ -240,6 +240,10 @@ static void fast_kernels(void **state)
         {"capability=80", "mma", 4, 1, 256, DPE_BF16, 1, 20},
         {"capability=90,seed=5", "wgmma", 4, 2, 256, DPE_F16, 12, 24},
         {"capability=120", "mma", 2, 1, 256, DPE_BF16, 2, 30},
+        /* Decoding alone is fast; two KV heads a block, and without room for tables. */
+        {"capability=80", "mma", 8, 1, 512, DPE_BF16, 1, 20},
+        {"capability=90,seed=5", "wgmma", 4, 2, 512, DPE_F16, 12, 24},
+        {"capability=120,seed=3", "mma", 4, 2, 512, DPE_BF16, 2, 30},
     };
     const char *best = cuda_best_kernel();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

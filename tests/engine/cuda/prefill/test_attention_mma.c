@@ -49,13 +49,13 @@ static void run_parts(const struct flash_shape *shape, int plan_case, int32_t pa
 
 static void every_plan(void **state)
 {
-    static const int64_t dims[] = {64, 96, 128, 256};
+    static const int64_t dims[] = {64, 96, 128, 256, 512};
     struct dpe_rng rng;
     (void)state;
     dpe_rng_seed(&rng, 30, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
-        for (int k = 0; k < 4; k++) {
-            struct flash_shape shape = flash_draw_shape(&rng, dims[k], 150, 140);
+        for (int k = 0; k < (i % 4 == 1 ? 5 : 4); k++) { /* 512: some plans, which take long */
+            struct flash_shape shape = flash_draw_shape(&rng, dims[k], 150, k == 4 ? 70 : 140);
             shape.seed = 1 + (uint64_t)(4 * i + k);
             run_case(&shape, i, 3 + dpe_rng_below(&rng, 100));
         }
@@ -117,15 +117,15 @@ static void large_logits(void **state)
 /* Capped logits, some of them near the cap, in every kernel of its own; whole walks and parts. */
 static void caps(void **state)
 {
-    static const int64_t dims[] = {64, 96, 128, 256};
+    static const int64_t dims[] = {64, 96, 128, 256, 512};
     static const int plans[] = {1, 7, 13, 11}; /* dpe, self-extend, log-n, holes */
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         const struct flash_shape shape = {
-            .dtype = i < 4 ? DPE_BF16 : DPE_F16,
+            .dtype = i < 5 ? DPE_BF16 : DPE_F16,
             .n_heads = 2,
             .n_kv_heads = 1,
-            .head_dim = dims[i % 4],
+            .head_dim = dims[i % 5],
             .start = 25 * i,
             .rows = 70 + i,
             .seed = 170 + (uint64_t)i,
