@@ -246,23 +246,34 @@ static void put_texts(const struct dpe_detect_words *of, struct dpe_text *out)
     }
 }
 
-/* Of a model with states: attention over its window alone beside the model as it is. */
+/* Of a model with states: attention that sees a window alone beside the model as it is. A window
+ * finds what lies in it without any state: this share of the needles whose depth is drawn. */
 static void put_states(const struct dpe_detect_words *of, struct dpe_text *out)
 {
-    const struct dpe_searched_plan *tried = of->search != NULL ? of->search->tried : NULL;
-    for (int64_t i = 1; tried != NULL && i < of->search->n[0]; i++) {
-        if (strncmp(tried[i].method, "streaming-llm", strlen("streaming-llm")) == 0 &&
-            isfinite(tried[0].value.mean) && isfinite(tried[i].value.mean)) {
+    const double share = (double)of->trained / (double)of->length;
+    const struct dpe_searched_plan *rope = of->search != NULL ? of->search->tried : NULL;
+    const bool drawn =
+        of->task == NULL || strstr(of->task, "depth=") == strstr(of->task, "depth=drawn");
+    char values[2][64];
+    for (int64_t i = 1; rope != NULL && i < of->search->n[0]; i++) {
+        const struct dpe_interval *alone = &rope[i].value;
+        if (strncmp(rope[i].method, "streaming-llm", 13) == 0 && isfinite(alone->mean)) {
+            dpe_words_interval(of->recall, alone, values[0]);
+            dpe_words_interval(of->recall, &rope->value, values[1]);
             dpe_text_put(out,
-                         "the states or the rotation: with attention over its window alone %s ",
-                         of->recall ? "recall" : "perplexity");
-            put_value(of->recall, &tried[i].value, out);
-            dpe_text_put(out, ", as it is ");
-            put_value(of->recall, &tried[0].value, out);
-            dpe_text_put(out,
-                         " (%lld and %lld contexts); where the first is better, the rotation "
-                         "loses what the states keep",
-                         (long long)tried[i].contexts, (long long)tried[0].contexts);
+                         "the states or the rotation: where attention sees only the last %lld "
+                         "tokens %s is %s, as it is %s (%lld and %lld contexts)",
+                         (long long)of->trained, of->recall ? "recall" : "perplexity", values[0],
+                         values[1], (long long)rope[i].contexts, (long long)rope->contexts);
+            if (of->recall && drawn) {
+                dpe_text_put(
+                    out,
+                    "; %.0f %% of the needles lie there, and that the states carry others is %s",
+                    100.0 * share,
+                    alone->low > share
+                        ? "shown, whatever the plan"
+                        : "not shown: what is far needs attention, which a plan moves");
+            }
         }
     }
 }

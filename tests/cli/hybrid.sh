@@ -31,7 +31,7 @@ model="--model $work/model"
 {
     "$bin/dpe-detect" $model --corpus "$work/corpus" --length 1024 --threads 2 --dtype f32 -o "$work/far.h5" >"$work/out" 2>"$work/err" ||
         fail "dpe-detect: $(cat "$work/err")"
-    grep -q "^  the states or the rotation: with attention over its window alone [a-z ]* [0-9]" "$work/out" || fail "nothing of the states: $(cat "$work/out")"
+    grep -q "^  the states or the rotation: where attention sees only the last 256 tokens [a-z ]* is [0-9]" "$work/out" || fail "nothing of the states: $(cat "$work/out")"
     "$bin/dpe-report" "$work/far.h5" -o "$work/far.html" --quiet && grep -q streaming-llm "$work/far.html" || fail "streaming-llm is not on the page"
     "$bin/dpe-eval" ppl $model --corpus "$work/corpus" --length 256,1024 --threads 2 --method rope --method streaming-llm --samples 2 -o "$work/far-ppl.h5" >"$work/out" 2>"$work/err" ||
         fail "dpe-eval ppl: $(cat "$work/err")"
