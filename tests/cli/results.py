@@ -76,6 +76,22 @@ def test_detect(work):
     assert "complete: no sample is missing" in again and "Next: dpe-run -m " in again, again
 
 
+def test_words(work):
+    """What a screen says where little was measured."""
+    for samples, few in (("3", True), ("7", False)):
+        ran = run("dpe-eval", "ppl", *MODEL, *CORPUS, "-l", "1024", "--samples", samples, "--method", "yarn", "--method", "rope", "-o",
+                  f"{work}/{samples}.h5").stdout.decode()
+        assert ("Of fewer than six it is never below 0.05: more --samples." in ran) == few and "books" in ran, ran
+    run("dpe-export", "--method", "self-extend:group=4", *MODEL, "--length", "600", "-o", work + "/unmeasured.h5")
+    assert b"measured           nothing\n" in run("dpe-export", "--show", work + "/unmeasured.h5").stdout
+    said = run("dpe-run", *MODEL, "--table", work + "/unmeasured.h5", "-p", "Once", "-n", "300").stderr
+    assert b"entry: the only one, for 600 tokens; nothing was measured of it" in said, said
+    # What is printed as the next command has the trained length that was given.
+    said = run("dpe-detect", *MODEL, *CORPUS, "-l", "1024", "--trained-length", "200", "-o", work + "/given.h5").stderr.decode()
+    commands = [line for line in said.splitlines() if "dpe-export --method" in line]
+    assert commands and all(" --length 1024 " in line and " --trained-length 200 " in line for line in commands), said
+
+
 def test_norms(work):
     words = [*MODEL, *CORPUS, "--samples", "1", "--lengths", "64", "-o", work + "/norms.h5"]
     found = document("dpe-norms", *words)
@@ -100,7 +116,7 @@ def test_export(work):
 
 def main():
     with tempfile.TemporaryDirectory() as work:
-        for test in (test_run, test_detect, test_norms, test_eval, test_export):
+        for test in (test_run, test_detect, test_words, test_norms, test_eval, test_export):
             test(work)
             print("passed:", test.__name__)
 
