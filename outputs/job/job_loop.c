@@ -147,9 +147,6 @@ void dpe_loop_show_inside(struct dpe_job *job)
     inside->polls = work.fed == inside->fed ? inside->polls + 1 : 0;
     inside->fed = work.fed;
     double elapsed = dpe_clock() - inside->begin;
-    if (elapsed < 1.0) {
-        return;
-    }
     const double total = tokens_of(loop, inside->task, inside->n);
     /* The tokens of a chunk are read layer by layer. */
     double layers = fmin((double)inside->polls / (double)config->n_layers, 1.0);
@@ -369,8 +366,7 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
     if (now + seconds > job->deadline) {
         return dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
     }
-    double wait = fmax(snapshot_interval, 20.0 * job->snapshot_cost);
-    return now - job->last_snapshot > wait
+    return now - job->last_snapshot > fmax(snapshot_interval, 20.0 * job->snapshot_cost)
                ? dpe_job_snapshot(job, false, loop->work->fill, loop->work->user, err)
                : DPE_OK;
 }

@@ -332,8 +332,7 @@ static void watch(struct scheduler *scheduler)
                 (long long)scheduler->loop->job->planned);
             dpe_ranks_abort(scheduler->ranks, DPE_INCOMPLETE);
         }
-        bool follows = r % scheduler->ranks->peers != 0;
-        if (greet && r > 0 && (worker->free || follows)) {
+        if (greet && r > 0 && (worker->free || r % scheduler->ranks->peers != 0)) {
             const struct dpe_message message = {.kind = DPE_MESSAGE_BEAT};
             struct dpe_error err;
             stop(scheduler, dpe_ranks_send(scheduler->ranks, r, &message, NULL, 0, &err), &err);

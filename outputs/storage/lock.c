@@ -81,8 +81,7 @@ static bool read_holder(int fd, struct holder *holder)
 {
     char text[512] = "";
     *holder = (struct holder){0};
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0) {
+    if (pread(fd, text, sizeof text - 1, 0) <= 0) {
         return false;
     }
     int got = sscanf(text, "host %127s pid %ld start %llu boot %63s since %31s", holder->host,
