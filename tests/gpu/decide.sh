@@ -49,7 +49,8 @@ else
 fi
 out=${out:-$(dirname "$state")/decide.md}
 mkdir -p "$state" && : >>"$state/order" || exit 73
-trap 'kill $(jobs -p) 2>/dev/null' EXIT
+clocks= running= guard=
+trap 'kill $clocks $running $guard 2>/dev/null' EXIT # dash has no jobs in $(jobs -p)
 trap 'exit 143' HUP INT TERM
 # program NAME: that of the archive, or the twin of a build.
 program() {
@@ -89,6 +90,7 @@ if [ -n "$card" ]; then
     nvidia-smi --query-gpu=$reasons --format=csv >/dev/null 2>&1 || reasons=clocks_throttle_reasons.active
     nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu,$reasons --format=csv -lms 500 \
         >>"$state/clocks.txt" 2>&1 &
+    clocks=$!
 fi
 
 # about PART: what it shows, what is expected, what follows from it.
@@ -175,15 +177,17 @@ part() {
     timeout -k 5 "$limit" "$@" >"$state/$name.txt" 2>&1 &
     running=$!
     (
-        trap 'kill "$nap"; exit' TERM
-        sleep $((limit + 10)) &
-        nap=$!
-        wait "$nap" && kill -0 $$ && kill -9 "$running"
+        for _ in $(seq $((limit + 10))); do
+            sleep 1
+            kill -0 $$ || { kill "$running" && exit; } # this script was killed
+        done
+        kill -9 "$running"
     ) >/dev/null 2>&1 &
     guard=$!
     wait "$running"
     code=$?
     kill "$guard" 2>/dev/null
+    running= guard=
     if [ -n "$cut" ] && { [ "$code" = 124 ] || [ "$code" = 137 ]; }; then
         code=out-of-time
         left_out="$left_out $name"

@@ -44,8 +44,8 @@ decide 75 20
 expect "$work/out" "^instructions: ended after 10 s, as no time was left" "^ladder: not started: no time is left"
 expect "$work/results.md" "^Not started, as no time was left: instructions .* ladder .*search-reference"
 rm "$tree/tests/gpu/test_instructions_gpu"
-# Killed in the middle of a part, that part is run again, and what ran is not; by a signal that can be caught it leaves nothing running.
-stub test_states_gpu "exec sleep 1$$"
+# Killed in the middle of a part, it leaves nothing running, that part is run again, and what ran is not.
+stub test_states "exec sleep 1$$"
 for signal in TERM KILL; do
     start 3400
     while kill -0 $running && ! pgrep -f "^sleep 1$$" >/dev/null; do
@@ -54,15 +54,14 @@ for signal in TERM KILL; do
     kill -$signal $running
     wait $running
     code=$?
-    sleep 2
+    sleep 5
     left=$(pgrep -f "^sleep 1$$")
     case $signal,$code,$left in
-    TERM,143, | KILL,137,[0-9]*) ;;
+    TERM,143, | KILL,137,) ;;
     *) fail "after signal $signal: exit $code, running: $left" ;;
     esac
 done
-[ -z "$left" ] || kill $left
-rm "$tree/tests/gpu/test_states_gpu"
+rm "$tree/tests/gpu/test_states"
 decide 0 3400
 expect "$work/out" "^recurrent: passed, before" "^states: passed, [0-9]* s"
 for part in instructions kernels-wgmma kernels-mma ladder recurrent states plans parity-steps golden parity self-test questions-20 questions-40 \

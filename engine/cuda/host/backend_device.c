@@ -106,20 +106,14 @@ int64_t dpe_cuda_kv_heads(const struct dpe_config *config, int kind)
     return own > 0 ? own : config->n_kv_heads;
 }
 
-/* Who asks for the plain kernel asks for no other. */
-static bool may_be_fast(const struct dpe_config *config)
-{
-    const char *asked = getenv("DPE_CUDA_ATTENTION");
-    return dpe_config_unpacked(config) != DPE_F32 && (asked == NULL || strcmp(asked, "plain") != 0);
-}
-
 /* Kernels faster than the one that DPE_CUDA_ATTENTION names are left out. Those that some kind of
  * layers has. */
 static int find_kernels(const struct dpe_cuda_info *info, const struct dpe_config *config,
                         enum dpe_cuda_kernel kernels[3])
 {
     const char *asked = getenv("DPE_CUDA_ATTENTION");
-    const bool half = may_be_fast(config);
+    const bool half =
+        dpe_config_unpacked(config) != DPE_F32 && (asked == NULL || strcmp(asked, "plain") != 0);
     bool mma = false;
     bool wgmma = false;
     for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && half; kind++) {
@@ -157,7 +151,8 @@ struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
 {
     struct dpe_cuda_ways ways = {.graph = switches->graph, .few = true};
     ways.n_attention = find_kernels(info, config, ways.attention);
-    const bool fast = may_be_fast(config);
+    /* The kernel for parts is that of mma, and who asks for the plain one asks for no other. */
+    const bool fast = ways.n_attention > 1;
     for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && fast; kind++) {
         ways.splits =
             ways.splits || dpe_attention_mma_shape(dpe_cuda_head_dim(config, kind)).rows > 0;

@@ -483,9 +483,8 @@ __global__ void fill_table(const float *cosine, const float *sine, const float *
 
 template <class T, int D> int launch(const dpe_decode *call, int n, void *stream)
 {
-    using size = sizes<D>;
     const dpe_decode_dealing dealt = call->dealing;
-    const int warps = dealt.heads * dealt.turns * size::sharers;
+    const int warps = dealt.heads * dealt.turns * sizes<D>::sharers;
     const auto shared = static_cast<size_t>(shared_bytes<D>(dealt));
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
@@ -558,8 +557,7 @@ struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, 
 {
     struct dpe_decode_dealing best = {0, 0, 0};
     const int warps = head_dim == 512 ? WARPS / sizes<512>::sharers : WARPS;
-    const int32_t ways = head_dim == 512 ? 2 : 1;
-    for (int32_t unstaged = 0; unstaged < ways && best.heads == 0; unstaged++) {
+    for (int32_t unstaged = 0; unstaged <= (head_dim == 512) && best.heads == 0; unstaged++) {
         for (int heads = 1; heads <= warps && heads <= n_kv_heads; heads++) {
             for (int turns = 1; heads * turns <= warps && n_kv_heads % heads == 0; turns++) {
                 const struct dpe_decode_dealing dealt = {heads, turns, unstaged};
