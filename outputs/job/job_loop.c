@@ -93,14 +93,13 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
     char line[512], time[32];
     bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
     int width = live ? dpe_terminal_width(stderr) - 1 : 255;
-    int room = inside != NULL ? (int)strlen(inside) + 2 : 0;
-    room = room < width - 20 ? room : 0;
+    const bool room = inside != NULL && (int)strlen(inside) + 22 < width;
     snprintf(line, sizeof line, "%s: %lld of %lld samples", work->name,
              (long long)((int64_t)work->n_items - loop->n_missing), (long long)work->n_items);
     if (loop->n_missing > 0 && left >= 0.0) {
         dpe_append(line, sizeof line, ", %.24s left", dpe_format_seconds(left, time));
     }
-    if (room > 0) {
+    if (room) {
         dpe_append(line, sizeof line, "; %s", inside);
     }
     const struct dpe_event event = {.name = work->name,

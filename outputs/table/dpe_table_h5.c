@@ -307,7 +307,8 @@ static int64_t count_field(void *self, const struct dpe_table_field *field)
     if (field->type == DPE_FIELD_TEXT) {
         struct reader *reader = self;
         DPE_SCOPED(dpe_inside_close_scoped)
-        return open_attribute(reader, reader->entry, field->name) >= 0 ? 1 : -1;
+        hid_t attribute = open_attribute(reader, reader->entry, field->name);
+        return attribute >= 0 ? 1 : -1;
     }
     return !has_path(self, in_entry(self, field->name)) ? -1
            : field->axes[0] != DPE_AXIS_BAND_NUMBER     ? 1
