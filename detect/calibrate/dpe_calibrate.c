@@ -315,8 +315,7 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
  * part that has not begun, of the first sweep those too. */
 static dpe_status try_entry(struct batch *batch, struct dpe_error *err)
 {
-    const bool begun = dpe_calibrate_has_begun(batch, batch->entry, "detect.h5");
-    if (!begun) {
+    if (!dpe_calibrate_has_begun(batch, batch->entry, "detect.h5")) {
         DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_TRY, NULL, err));
     }
     if (dpe_calibrate_has_begun(batch, NULL, "check.h5")) {

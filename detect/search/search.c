@@ -344,8 +344,7 @@ static dpe_status run_heat(struct walk *walk, int heat, bool *go)
         search->n = before; /* none of its candidates was read */
     }
     /* A heat that the budget ends chooses by what all that are left have read. */
-    const bool choosable = (*go || search->complete) && walk->contexts > 0;
-    if (choosable) {
+    if ((*go || search->complete) && walk->contexts > 0) {
         DPE_TRY(heat == 0 ? settle_first(walk, go) : settle(walk));
         search->heats += *go || search->complete;
     }

@@ -135,18 +135,25 @@ static const struct dpe_task *searched_task(const struct detect_inputs *inputs)
                 .task;
 }
 
+/* So many contexts, or more where they have few questions. */
+static int64_t contexts_of(const struct detect_inputs *inputs, int64_t n)
+{
+    const int64_t questions = 2 * dpe_detect_inputs_together(inputs);
+    const bool few = questions < DPE_DETECT_QUESTIONS && dpe_detect_inputs_by_needles(inputs);
+    return few ? n * DPE_DETECT_QUESTIONS / questions : n;
+}
+
 /* Contexts that the validation of a search of so many reads at most, of all its plans. */
 static int64_t validated(const struct detect_inputs *inputs, int64_t searched)
 {
     const struct dpe_detect_arguments *args = inputs->args;
-    const int64_t plans = 4 + dpe_detect_sweeps(args->rule);
-    /* Texts are read after a second heat, whose methods alone need more. */
-    const bool further =
-        inputs->budget > DETECT_BUDGET || args->no_against || args->selection != NULL;
-    const bool texts = dpe_detect_inputs_by_needles(inputs) && further;
-    return plans * (dpe_detect_inputs_fresh(inputs, searched) *
-                        (1 + (inputs->streams[DETECT_FRESH_USERS].task.run != NULL)) +
-                    (texts ? dpe_least(inputs->streams[DETECT_GUARD].n, DETECT_GUARD_BOOKS) : 0));
+    const bool alone = args->no_against || args->selection != NULL; /* needs more than a heat */
+    const bool further = alone || searched > contexts_of(inputs, DETECT_BUDGET);
+    const bool users = further && inputs->streams[DETECT_FRESH_USERS].task.run != NULL;
+    const int64_t texts = further ? inputs->streams[DETECT_GUARD].n : 0;
+    return (4 + dpe_detect_sweeps(args->rule)) *
+           (dpe_detect_inputs_fresh(inputs, searched) * (1 + users) +
+            dpe_least(texts, DETECT_GUARD_BOOKS));
 }
 
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err)
@@ -180,11 +187,9 @@ dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_err
 
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs)
 {
-    const int64_t questions = 2 * dpe_detect_inputs_together(inputs);
-    const bool few = questions < DPE_DETECT_QUESTIONS && dpe_detect_inputs_by_needles(inputs);
     int64_t n = inputs->budget;
     if (inputs->args->budget.tokens + inputs->args->budget.seconds == 0.0) {
-        return few ? n * DPE_DETECT_QUESTIONS / questions : n;
+        return contexts_of(inputs, n);
     }
     while (n > 1 && n + validated(inputs, n) > inputs->budget) { /* which is for both */
         n--;
