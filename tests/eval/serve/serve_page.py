@@ -65,7 +65,7 @@ def test_question(page, server):
     wanted = server.ask("/v1/completions", {"prompt": text[:2500] + "\n\nWhat is it?", "max_tokens": 12, "temperature": 0})
     assert answer == wanted["choices"][0]["text"] and len(answer) > 5, (answer, wanted)
     assert note.startswith("Plan self-extend") and "made for 2048 tokens" in note, note
-    assert note.endswith("What was measured: nothing."), note
+    assert note.endswith("Evidence: nothing was measured."), note
     done = subprocess.run(shlex.split(page.text("curl").replace("\\\n", " ")) + ["-sS", "--noproxy", "*"], check=True,
                           capture_output=True, text=True).stdout
     pieces = [json.loads(line[6:]) for line in done.split("\n") if line.startswith("data: {")]
