@@ -95,7 +95,7 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
     char text[64];
     struct dpe_bill bill = {0};
     const bool diverges = batch->diverges;
-    if (!dpe_calibrate_is_budgeted(batch)) {
+    if (!dpe_detect_budgeted(&batch->line->detect.budget)) {
         return DPE_OK;
     }
     batch->fitted = *batch->line;

@@ -45,7 +45,7 @@ static void complete(struct dpe_command_line *state, struct calibrate_arguments 
 {
     struct dpe_detect_arguments *detect = &args->detect;
     dpe_job_require(state, &detect->job, true, "--output DIR");
-    if (detect->budget.seconds + detect->budget.tokens > 0.0 && detect->job.n_lengths > 1) {
+    if (dpe_detect_budgeted(&detect->budget) && detect->job.n_lengths > 1) {
         dpe_line_error(state, "--budget takes one length; run it once for each");
     }
     args->chat_template = detect->job.chat_template;

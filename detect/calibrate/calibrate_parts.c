@@ -76,11 +76,6 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
 
 /* ---------------------------------------------------------------------------------- of dpe-eval */
 
-bool dpe_calibrate_is_budgeted(const struct batch *batch)
-{
-    return batch->line->detect.budget.seconds + batch->line->detect.budget.tokens > 0.0;
-}
-
 /* Settings of the needles of a part. */
 static void write_niah(const struct batch *batch, enum calibrate_part part,
                        char spec[CALIBRATE_NIAH])
@@ -88,8 +83,8 @@ static void write_niah(const struct batch *batch, enum calibrate_part part,
     const struct dpe_detect_arguments *detect = &batch->args->detect;
     const char *given = detect->niah != NULL ? detect->niah : "";
     /* With a budget the task is one that the model can do, for the check too. */
-    const bool own =
-        part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && dpe_calibrate_is_budgeted(batch));
+    const bool own = part == CALIBRATE_PAIRS ||
+                     (part == CALIBRATE_CHECK && dpe_detect_budgeted(&batch->line->detect.budget));
     const char *chosen = own ? batch->entry->task : "";
     snprintf(spec, CALIBRATE_NIAH, "%.400s%s%s", given,
              given[0] != '\0' && chosen[0] != '\0' ? "," : "", chosen);
@@ -213,8 +208,8 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
                                             "keys=4,values=1,asked=4", "keys=1,values=1,asked=1"};
     enum { STAND_INS = sizeof stand_ins / sizeof stand_ins[0] };
     char *task = batch->entry->task;
-    if (!is_dry(way) || !dpe_calibrate_is_budgeted(batch) || !batch->args->detect.auto_task ||
-        task[0] != '\0') {
+    if (!is_dry(way) || !dpe_detect_budgeted(&batch->line->detect.budget) ||
+        !batch->args->detect.auto_task || task[0] != '\0') {
         return check(batch, way, bill, err);
     }
     dpe_status status = DPE_USAGE;

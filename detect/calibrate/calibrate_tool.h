@@ -155,8 +155,6 @@ int64_t dpe_calibrate_together(const struct batch *batch);
 /** What all parts of the batch cost, added to `sum`. */
 dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
                                struct dpe_error *err);
-/** Whether there is a budget. */
-bool dpe_calibrate_is_budgeted(const struct batch *batch);
 /** --budget: leave out what does not fit, and give the search the rest; batch->args is then what
  * was chosen, which is said. Options that were given stay. DPE_USAGE when even the smallest setting
  * does not fit. Nothing without --budget. */

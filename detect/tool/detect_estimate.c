@@ -188,7 +188,7 @@ dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_err
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs)
 {
     int64_t n = inputs->budget;
-    if (inputs->args->budget.tokens + inputs->args->budget.seconds == 0.0) {
+    if (!dpe_detect_budgeted(&inputs->args->budget)) {
         return contexts_of(inputs, n);
     }
     while (n > 1 && n + validated(inputs, n) > inputs->budget) { /* which is for both */

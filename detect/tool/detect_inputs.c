@@ -116,9 +116,9 @@ static dpe_status open_stream(struct detect_inputs *inputs, enum detect_stream s
 static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
+    const int64_t trained = inputs->job.trained_length;
     const int64_t together = dpe_niah_together(&inputs->needles.niah);
     const int64_t users = dpe_niah_together(&inputs->needles.users);
-    const int64_t trained = inputs->job.trained_length;
     const int64_t shorter[] = {trained, trained / 4};
     const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = trained >= job->length; i < 2; i++) {

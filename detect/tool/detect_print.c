@@ -128,18 +128,14 @@ static dpe_status print_result(const struct detect_inputs *inputs,
     return dpe_page_print(&page, false);
 }
 
-static void print_lengths(const int64_t *lengths, int n)
-{
-    for (int g = 0; g < n; g++) {
-        lengths[g] > 0 ? dpe_print(" %lld", (long long)lengths[g]) : dpe_print(" -");
-    }
-}
-
 static void print_joint(const struct dpe_detect_report *report)
 {
     const int n = report->of.grid->params.n_groups;
+    const int64_t *lengths = dpe_detect_deciding(report)->ranking.effective;
     dpe_print("\neffective lengths");
-    print_lengths(dpe_detect_deciding(report)->ranking.effective, n);
+    for (int g = 0; g < n; g++) {
+        dpe_print(lengths[g] > 0 ? " %lld" : " -", (long long)lengths[g]);
+    }
     dpe_print("\nscales           ");
     for (int g = 0; g < n; g++) {
         dpe_print(" %.10g", report->scale[g]);
@@ -286,7 +282,11 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         for (int i = 0; i < 2; i++) { /* null: not known, of a search by perplexity for one */
             const char *name = i == 0 ? "usable_length" : "usable_length_unchanged";
             const int64_t usable = dpe_words_usable(words, i == 0 ? words->kept : "rope");
-            usable > 0 ? dpe_result_whole(out, name, usable) : dpe_result_text(out, name, NULL);
+            if (usable > 0) {
+                dpe_result_whole(out, name, usable);
+            } else {
+                dpe_result_text(out, name, NULL);
+            }
         }
     }
     dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);

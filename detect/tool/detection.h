@@ -18,6 +18,10 @@ enum {
 struct dpe_detect_budget {
     double seconds, tokens;
 };
+static inline bool dpe_detect_budgeted(const struct dpe_detect_budget *budget)
+{
+    return budget->seconds > 0.0 || budget->tokens > 0.0;
+}
 /** "20m" or "500ktok"; 0: expected a time such as 20m or 2h, or tokens such as 500ktok or 5Mtok. */
 struct dpe_detect_budget dpe_detect_parse_budget(struct dpe_command_line *state, const char *text);
 

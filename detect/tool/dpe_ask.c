@@ -252,8 +252,7 @@ static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct d
     args->document = &ask->document;
     args->told = ask->told;
     args->made_for = (n + args->max_new + STEP - 1) / STEP * STEP;
-    const bool looks =
-        n + args->max_new > run->trained_length && ask->budget.seconds + ask->budget.tokens > 0.0;
+    const bool looks = n + args->max_new > run->trained_length && dpe_detect_budgeted(&ask->budget);
     if (looks) {
         place(ask);
     }

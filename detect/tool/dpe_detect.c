@@ -137,8 +137,8 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
         bool wrong;
         const char *why;
     } checks[] = {
-        {!searches && (args->n_against > 0 || args->no_against ||
-                       args->budget.seconds + args->budget.tokens > 0.0),
+        {!searches &&
+             (args->n_against > 0 || args->no_against || dpe_detect_budgeted(&args->budget)),
          "--select paper compares no plans: leave out --against and --budget"},
         {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
              !args->use_niah,

@@ -150,7 +150,7 @@ dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err
     DPE_TRY(hide(run, &secret, err));
     print_secret(run, &secret);
     const char *name = run->args->table != NULL ? "with the table" : run->args->method;
-    DPE_TRY(
-        ask(run, run->args, name, &secret, err)); /* first: a table of another model is refused */
+    /* First the table: one of another model is refused. */
+    DPE_TRY(ask(run, run->args, name, &secret, err));
     return ask_unchanged(run, &secret, err);
 }

@@ -146,6 +146,9 @@ void dpe_loop_show_inside(struct dpe_job *job)
     inside->polls = work.fed == inside->fed ? inside->polls + 1 : 0;
     inside->fed = work.fed;
     double elapsed = dpe_clock() - inside->begin;
+    if (elapsed < 1.0) {
+        return;
+    }
     const double total = tokens_of(loop, inside->task, inside->n);
     /* The tokens of a chunk are read layer by layer. */
     double layers = fmin((double)inside->polls / (double)config->n_layers, 1.0);

@@ -35,8 +35,9 @@ static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_
     const struct dpe_job_options *options = job->options;
     const struct dpe_remote_about *about =
         job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
+    const struct dpe_config *config = dpe_model_config(job->model);
     char ends[16 * 21];
-    end_tokens(dpe_model_config(job->model), ends, sizeof ends);
+    end_tokens(config, ends, sizeof ends);
     const char *const first[][2] = {
         {"kind", own->kind},
         {"suite", own->suite},
@@ -50,15 +51,12 @@ static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
     };
-    const enum dpe_dtype dtype = dpe_device_dtype(job->device, dpe_model_config(job->model));
+    static const char *const dtypes[] = {"f32", "f16", "bf16"}; /* as enum dpe_dtype has them */
     const char *const last[][2] = {
         /* Not which of several devices, nor its generation: they round alike to no more and no less
          * than processors of different widths do. */
         {"device", about == NULL ? job->device_info.kind : NULL},
-        {"dtype", about != NULL      ? NULL
-                  : dtype == DPE_F32 ? "f32"
-                  : dtype == DPE_F16 ? "f16"
-                                     : "bf16"},
+        {"dtype", about != NULL ? NULL : dtypes[dpe_device_dtype(job->device, config)]},
         {"angle", "f32"},
         /* None for f32, so that runs of versions without the option continue. */
         {"kv_cache_dtype",

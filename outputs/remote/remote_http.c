@@ -165,7 +165,7 @@ static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLc
 {
     struct dpe_http_exchange *exchange = flight->exchange;
     curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
-    const long status = exchange->status; /* of those one is asked again */
+    const long status = exchange->status; /* busy servers are asked again */
     if (code == CURLE_OK && status != 429 && status != 502 && status != 503) {
         flight->done = true;
         *last = dpe_clock();

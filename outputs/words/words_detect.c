@@ -257,7 +257,7 @@ static void put_states(const struct dpe_detect_words *of, struct dpe_text *out)
     char values[2][64];
     for (int64_t i = 1; rope != NULL && i < of->search->n[0]; i++) {
         const struct dpe_interval *alone = &rope[i].value;
-        if (strncmp(rope[i].method, "streaming-llm", 13) == 0 && isfinite(alone->mean)) {
+        if (strstr(rope[i].method, "streaming-llm") == rope[i].method && isfinite(alone->mean)) {
             dpe_words_interval(of->recall, alone, values[0]);
             dpe_words_interval(of->recall, &rope->value, values[1]);
             dpe_text_put(out,

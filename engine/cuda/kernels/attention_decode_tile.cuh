@@ -28,7 +28,7 @@ template <int D> struct sizes {
     static constexpr int columns = D / sharers; /* of a warp */
     static constexpr int steps = columns / 16;
     /* Bytes of a warp's queries in shared memory, where registers hold no more than its results;
-     * behind them, where warps share a tile, its scores. */
+     * after them, where warps share a tile, its scores. */
     static constexpr int scores = ROWS * 2 * columns + 256 * (steps / 2);
     static constexpr int words = columns == 256 ? scores + (sharers - 1) * 4 * ROWS * KEYS : 0;
     static constexpr int at_once = words == 0 ? steps : 1; /* steps that are unrolled: with more

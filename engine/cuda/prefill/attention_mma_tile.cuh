@@ -31,7 +31,7 @@ template <int D> struct tiles {
     static constexpr int slots = 3;
     static constexpr int q_bytes = rows * row_bytes;
     static constexpr int header_bytes = 1024;                /* struct common */
-    static constexpr int sum_bytes = sharers > 1 ? 1024 : 0; /* of a warp, behind the slots */
+    static constexpr int sum_bytes = sharers > 1 ? 1024 : 0; /* of a warp, after the slots */
     static constexpr int shared_bytes =
         header_bytes + q_bytes + slots * slot_bytes + threads / 32 * sum_bytes;
     static constexpr bool q_in_registers = D == 64;

@@ -157,7 +157,7 @@ __device__ static inline float dpe_block_max(float value)
 }
 
 /** The sums of what two warps beside each other, 2i and 2i + 1, have in x, given to both. `room`:
- *  shared address of this lane's part of the warp's 1 KiB, which is written again behind a barrier
+ *  shared address of this lane's part of the warp's 1 KiB, which is written again after a barrier
  *  of the block; `other`: that of the other warp. Barriers 1 + i of 64 threads. */
 __device__ static __forceinline__ void dpe_pair_sum(float (&x)[2][4], uint32_t room, uint32_t other)
 {
