@@ -44,16 +44,6 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     return DPE_OK;
 }
 
-int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
-{
-    int64_t length = inputs->args->job.length;
-    const struct dpe_niah_params *niah = &inputs->needles.niah;
-    if (inputs->n_tasks > task && strcmp(inputs->tasks[task].name, "ppl") == 0) {
-        return length;
-    }
-    return (length / 2 + length / 2 / dpe_most(niah->shared, 1)) / dpe_most(niah->asked, 1);
-}
-
 /* Contexts that share something stay in one round; whole batches, where contexts allow it. */
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 {

@@ -64,7 +64,7 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
                                 .n_tasks = 1,
                                 .tasks = &task,
                                 .n_samples = {contexts * niah.asked},
-                                .read = length / niah.asked,
+                                .length = length,
                                 .n_plans = 1,
                                 .configs = &config};
     DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));

@@ -90,14 +90,23 @@ static void want_rows(const struct stage *stage, int64_t per_round, struct dpe_w
     }
 }
 
+/* Tokens that a sample reads, on average and about: samples of a context share one reading, those
+ * with the same first half share that. */
+static int64_t read_of(const struct dpe_task *task, int64_t shared, int64_t length)
+{
+    return strstr(task->name, "ppl") != NULL ? length
+                                             : (length / 2 * shared + length / 2) / task->together;
+}
+
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     struct dpe_wanted wanted = {0};
+    const int64_t length = stage->length > 0 ? stage->length : inputs->args->job.length;
     for (int i = 0; i < stage->n_tasks; i++) {
         dpe_wanted_task(&wanted, stage->tasks[i].name,
-                        stage->read > 0 ? stage->read : dpe_detect_inputs_read(inputs, i),
+                        read_of(&stage->tasks[i], inputs->needles.niah.shared, length),
                         stage->n_tasks > 1 ? sweep->cost[i] : 1.0);
     }
     for (int i = 0; i < stage->n_plans; i++) {

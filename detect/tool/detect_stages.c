@@ -231,12 +231,13 @@ static void set_fresh(struct sweep *sweep)
 }
 
 static dpe_status run_on(struct sweep *sweep, const char *name, const struct dpe_task *task,
-                         int64_t first, int64_t n, int n_plans,
+                         int64_t length, int64_t first, int64_t n, int n_plans,
                          const struct dpe_detect_config *configs, struct dpe_error *err)
 {
     const struct stage stage = {.name = name,
                                 .n_tasks = 1,
                                 .tasks = task,
+                                .length = length,
                                 .first = {first},
                                 .n_samples = {n},
                                 .n_plans = n_plans,
@@ -259,13 +260,14 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], result->first_validated,
+            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], 0, result->first_validated,
                            result->n_validated, report->n_validated, configs, err));
         }
     }
     for (int i = DETECT_CEILING; i <= DETECT_QUARTER; i++) {
         const struct detect_opened *opened = &inputs->streams[i];
-        DPE_TRY(run_on(sweep, "unchanged", &opened->task, 0, opened->n, 1, configs, err));
+        const int64_t length = inputs->job.trained_length / (i == DETECT_QUARTER ? 4 : 1);
+        DPE_TRY(run_on(sweep, "unchanged", &opened->task, length, 0, opened->n, 1, configs, err));
     }
     return DPE_OK;
 }

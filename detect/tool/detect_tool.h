@@ -78,9 +78,6 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** The plan of a candidate's spec, freed by the caller. */
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
                                   struct dpe_plan *plan, struct dpe_error *err);
-/** Tokens that a sample of a task reads, on average and about: samples of a context share one
- * reading, those with the same first half share that. */
-int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
 /** Set the job's batch to the samples that are decoded together, as far as they fit into memory. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan of the sweep before the next plan. */
@@ -145,7 +142,7 @@ struct stage {
     int n_tasks;
     const struct dpe_task *tasks;
     int64_t first[2], n_samples[2]; /* per task */
-    int64_t read; /**< tokens of a row of the only task; 0: those of the tool's tasks */
+    int64_t length;                 /**< tokens of a text; 0: --length */
     int n_plans;
     const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
 };

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "engine/tool/tool.h"
+#include "outputs/job/job.h"
 #include "tests/lib/made_rows.h"
 #include "tests/lib/tool_run.h"
 #include "tests/lib/tool_tables.h"
@@ -198,6 +199,19 @@ void __wrap_dpe_progress(const struct dpe_event *event, const char *text)
     __real_dpe_progress(event, text);
 }
 
+void __real_dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens,
+                            double cost);
+void __wrap_dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens,
+                            double cost);
+void __wrap_dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens,
+                            double cost)
+{
+    if (told_all) {
+        fprintf(stderr, "\n%s reads %lld\n", name, (long long)tokens);
+    }
+    __real_dpe_wanted_task(wanted, name, tokens, cost);
+}
+
 /* How long a search takes does not follow from the texts of its pilot, which are shorter. */
 static void time_is_told_by_rows_of_the_same_length(void **state)
 {
@@ -205,11 +219,16 @@ static void time_is_told_by_rows_of_the_same_length(void **state)
     best_lengths_are(32, 128, 16, 1024);
     told_all = true;
     detect(TEXTS "-l 1k --samples 8 -o paced.h5", 0, NULL);
-    told_all = false;
     assert_non_null(strstr(tool_err, "\npilot 0 of "));
     const char *search = strstr(tool_err, "\nsearch 0 of ");
     assert_non_null(search);
     assert_memory_equal(strchr(search, ':'), ": nan\n", strlen(": nan\n"));
+    /* What a row reads is of its own text, or its share of one with several questions. */
+    assert_non_null(strstr(tool_err, "\nunchanged-256-8-1 reads 32\n"));
+    assert_non_null(strstr(tool_err, "\nguard-ppl reads 1024\n"));
+    detect(TEXTS "-l 768 --task ppl -o read.h5", 0, NULL);
+    assert_non_null(strstr(tool_err, "\nguard-ppl reads 768\n"));
+    told_all = false;
 }
 
 static void the_search_and_its_validation(void **state)
