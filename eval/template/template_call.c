@@ -6,53 +6,38 @@
 
 enum { MAX_RANGE = 100000 };
 
-static bool add(struct render *render, struct args *args, struct value value)
+/* ----------------------------------------------------------------------------------- arguments */
+
+static void add(struct render *render, struct args *args, struct value value)
 {
-    bool room = dpe_template_room(render, &args->at, args->n, &args->capacity, 1, sizeof *args->at);
-    if (room) {
-        args->at[args->n++] = value;
-    }
-    return room;
+    dpe_template_room(render, &args->at, args->n, &args->capacity, 1, sizeof *args->at);
+    args->at[args->n++] = value;
 }
 
-bool dpe_template_add_named(struct render *render, struct args *args, struct dpe_span name,
-                            struct value value)
+static void add_named(struct render *render, struct args *args, struct dpe_span name,
+                      struct value value)
 {
-    struct value key = dpe_template_string(name);
-    if (dpe_template_dict_get(render, &args->named, key) != NULL) {
+    if (dpe_template_named(&args->named, name) != NULL) {
         dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(name));
     }
-    dpe_template_dict_set(render, &args->named, key, value);
-    return render->status == DPE_OK;
+    dpe_template_name(render, &args->named, name, value);
 }
 
-/* The items of *value, or the members of **value. */
-static bool add_all(struct render *render, struct args *args, const struct node *node,
-                    struct value value)
+/* Takes the argument of that name out; false: there is none. */
+static bool take_named(struct args *args, struct dpe_span name, struct value *value)
 {
-    bool good = true;
-    if (node->kind == NODE_STAR) {
-        struct items items = dpe_template_items(render, value);
-        for (size_t i = 0; i < items.n && good; i++) {
-            good = dpe_template_step(render, 1) && add(render, args, items.at[i]);
-        }
-        return good && render->status == DPE_OK;
+    struct pairs *named = &args->named;
+    size_t i = 0;
+    while (i < named->n && !dpe_span_equal(named->at[i].key.text, name)) {
+        i++;
     }
-    if (value.kind != KIND_DICT) {
-        dpe_template_fail(render, "expected a mapping after **, found %s",
-                          dpe_template_kind_name(value));
+    if (i == named->n) {
         return false;
     }
-    for (size_t i = 0; i < value.pairs->n && good; i++) {
-        struct value key = value.pairs->at[i].key;
-        if (key.kind != KIND_STRING) {
-            dpe_template_fail(render, "expected names of arguments after **, found %s",
-                              dpe_template_kind_name(key));
-            return false;
-        }
-        good = dpe_template_add_named(render, args, key.text, value.pairs->at[i].value);
-    }
-    return good;
+    *value = named->at[i].value;
+    named->n--;
+    memmove(named->at + i, named->at + i + 1, (named->n - i) * sizeof *named->at);
+    return true;
 }
 
 static struct args *take_args(struct render *render)
@@ -77,232 +62,184 @@ void dpe_template_drop_args(struct render *render, struct args *args)
 struct args *dpe_template_args(struct render *render, const struct node *list)
 {
     struct args *args = take_args(render);
-    for (const struct node *node = list; node != NULL && args != NULL; node = node->next) {
-        bool all = node->kind == NODE_STAR || node->kind == NODE_STARS;
-        struct value value = dpe_template_eval(render, all ? node->a : node);
-        bool good = render->status == DPE_OK;
-        if (good && all) {
-            good = add_all(render, args, node, value);
-        } else if (good && node->keyword.s != NULL) {
-            good = dpe_template_add_named(render, args, node->keyword, value);
-        } else if (good) {
-            good = add(render, args, value);
-        }
-        if (!good) {
-            return NULL;
+    for (const struct node *node = list; node != NULL; node = node->next) {
+        struct value value = dpe_template_eval(render, node);
+        if (node->stars == 1) {
+            struct items items = dpe_template_items(render, value);
+            dpe_template_step(render, items.n);
+            for (size_t i = 0; i < items.n; i++) {
+                add(render, args, items.at[i]);
+            }
+        } else if (node->stars == 2 && value.kind != KIND_DICT) {
+            dpe_template_fail(render, "expected a mapping after **, found %s",
+                              dpe_template_kind_name(value));
+        } else if (node->stars == 2) {
+            for (size_t i = 0; i < value.pairs->n; i++) {
+                struct value key = value.pairs->at[i].key;
+                if (key.kind != KIND_STRING) {
+                    dpe_template_fail(render, "expected names of arguments after **, found %s",
+                                      dpe_template_kind_name(key));
+                }
+                add_named(render, args, key.text, value.pairs->at[i].value);
+            }
+        } else if (node->keyword.s != NULL) {
+            add_named(render, args, node->keyword, value);
+        } else {
+            add(render, args, value);
         }
     }
     return args;
 }
 
-/* The argument of that name, and marks it in `used`, which has a place for each named one. */
-static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
+int64_t dpe_template_integer(struct render *render, struct value value, struct dpe_span name)
 {
-    for (size_t i = 0; i < args->named.n; i++) {
-        if (dpe_span_equal(args->named.at[i].key.text, name)) {
-            used[i] = true;
-            return &args->named.at[i].value;
-        }
+    if (value.kind != KIND_INT && value.kind != KIND_BOOL) {
+        dpe_template_fail(render, "expected an integer as argument '%.*s', found %s", SHOWN(name),
+                          dpe_template_kind_name(value));
     }
-    return NULL;
+    return value.integer;
 }
 
-/* The first named argument that is not marked in `used`, or NULL. */
-static const struct pair *unused(const struct args *args, const bool *used)
+struct dpe_span dpe_template_letters(struct render *render, struct value value,
+                                     struct dpe_span name)
 {
-    size_t i = 0;
-    while (i < args->named.n && used[i]) {
-        i++;
+    if (value.kind != KIND_STRING) {
+        dpe_template_fail(render, "expected a string as argument '%.*s', found %s", SHOWN(name),
+                          dpe_template_kind_name(value));
     }
-    return i < args->named.n ? &args->named.at[i] : NULL;
+    return value.text;
 }
 
-/* Binds arguments to parameters, which are not NULL; false after failing. */
-static bool bind(struct render *render, const char *what, const struct known *known,
+/* What a parameter is that was left out. */
+static struct value fallback(const char *text)
+{
+    int64_t integer = 0;
+    if (text[0] == '\'') {
+        return dpe_template_string((struct dpe_span){text + 1, strcspn(text + 1, "'")});
+    }
+    return dpe_scan_int(&text, INT64_MIN, INT64_MAX, &integer) ? dpe_template_int(integer)
+                                                               : dpe_template_nothing();
+}
+
+/* The given arguments as those of the parameters, which are not NULL. */
+static void bind(struct render *render, const char *what, const struct known *known,
                  const struct args *given, struct args *bound)
 {
-    enum { FEW = 16 };
-    const char *name = known->name;
-    bool few[FEW] = {false};
-    bool *used = given->named.n < FEW ? few : dpe_template_get(render, given->named.n + 1);
-    bound->how = known->how;
-    for (const char *at = known->params; *at != '\0' && used != NULL;) {
-        size_t n = strcspn(at, " ");
-        bool optional = at[n - 1] == '=';
-        bool unnamed = at[0] == '/';
-        struct dpe_span key = {at + unnamed, n - optional - unnamed};
-        const struct value *value = unnamed ? NULL : named_argument(given, key, used);
-        if (value != NULL && bound->n < given->n) {
-            dpe_template_fail(render, "%s '%s': the argument '%.*s' is given twice", what, name,
-                              SHOWN(key));
+    dpe_template_dict_set_all(render, &bound->named, &given->named);
+    for (const char *at = known->params; *at != '\0'; at += *at == ',') {
+        bool unnamed = *at == '/';
+        at += unnamed;
+        bool nullable = *at == '~';
+        at += nullable;
+        char type = *at;
+        at += type == '#' || type == '$';
+        struct dpe_span name = {at, strcspn(at, "=,")};
+        at += name.n;
+        size_t i = bound->n;
+        struct value value = dpe_template_nothing();
+        bool named = !unnamed && take_named(bound, name, &value);
+        bool given_here = named || i < given->n;
+        if (named && i < given->n) {
+            dpe_template_fail(render, "the %s '%s': the argument '%.*s' is given twice", what,
+                              known->name, SHOWN(name));
         }
-        value = bound->n < given->n ? &given->at[bound->n] : value;
-        if (value == NULL && !optional) {
-            dpe_template_fail(render, "%s '%s' needs its argument '%.*s'", what, name, SHOWN(key));
+        if (!given_here && *at != '=') {
+            dpe_template_fail(render, "the %s '%s' needs its argument '%.*s'", what, known->name,
+                              SHOWN(name));
         }
-        bound->absent |= (uint64_t)(value == NULL) << bound->n;
-        if (!add(render, bound, value != NULL ? *value : dpe_template_nothing())) {
-            return false;
+        value = i < given->n ? given->at[i] : value;
+        if (!given_here || (nullable && value.kind == KIND_NONE)) {
+            value = fallback(at + (*at == '='));
+            bound->absent |= UINT64_C(1) << i;
+        } else if (type == '#') {
+            value = dpe_template_int(dpe_template_integer(render, value, name));
+        } else if (type == '$') {
+            dpe_template_letters(render, value, name);
         }
-        at += n + (at[n] == ' ');
+        add(render, bound, value);
+        at += strcspn(at, ",");
     }
-    const struct pair *left = used != NULL ? unused(given, used) : NULL;
     if (given->n > bound->n) {
-        dpe_template_fail(render, "%s '%s' takes at most %zu arguments, found %zu", what, name,
-                          bound->n, given->n + given->named.n);
-    } else if (left != NULL) {
-        dpe_template_fail(render, "%s '%s' has no argument '%.*s'", what, name,
-                          SHOWN(left->key.text));
+        dpe_template_fail(render, "the %s '%s' takes at most %zu arguments, found %zu", what,
+                          known->name, bound->n, given->n + given->named.n);
     }
-    return render->status == DPE_OK;
+    if (bound->named.n > 0) {
+        dpe_template_fail(render, "the %s '%s' has no argument '%.*s'", what, known->name,
+                          SHOWN(bound->named.at[0].key.text));
+    }
 }
 
 const struct value *dpe_template_arg(const struct args *args, size_t i)
 {
-    return i < args->n && (args->absent >> i & 1) == 0 ? &args->at[i] : NULL;
+    return (args->absent >> i & 1) == 0 ? &args->at[i] : NULL;
 }
 
 struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
                                 struct value of, const struct args *args)
 {
-    struct value result = dpe_template_nothing();
-    if (known->params == NULL) {
-        struct args own = *args;
-        own.how = known->how;
-        return known->call(render, of, &own);
-    }
     struct args *bound = take_args(render);
-    if (bound != NULL && bind(render, what, known, args, bound)) {
-        result = known->call(render, of, bound);
+    struct args own = *args;
+    struct args *used = known->params != NULL ? bound : &own;
+    if (known->params != NULL) {
+        bind(render, what, known, args, bound);
     }
-    if (bound != NULL) {
-        dpe_template_drop_args(render, bound);
-    }
+    used->of = of;
+    used->how = known->how;
+    struct value result = known->call(render, used);
+    dpe_template_drop_args(render, bound);
     return result;
-}
-
-const struct value *dpe_template_given(const struct args *args, size_t i)
-{
-    const struct value *value = dpe_template_arg(args, i);
-    return value != NULL && value->kind != KIND_NONE ? value : NULL;
-}
-
-int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
-                             const char *name, int64_t fallback)
-{
-    const struct value *value = dpe_template_arg(args, i);
-    if (value == NULL) {
-        return fallback;
-    }
-    if (value->kind != KIND_INT && value->kind != KIND_BOOL) {
-        dpe_template_fail(render, "expected an integer as argument '%s', found %s", name,
-                          dpe_template_kind_name(*value));
-        return fallback;
-    }
-    return value->integer;
-}
-
-struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
-                                      const char *name, const char *fallback)
-{
-    const struct value *value = dpe_template_arg(args, i);
-    if (value != NULL && value->kind == KIND_STRING) {
-        return value->text;
-    }
-    if (value != NULL || fallback == NULL) {
-        dpe_template_fail(render, "expected a string as argument '%s', found %s", name,
-                          value != NULL ? dpe_template_kind_name(*value) : "nothing");
-    }
-    return dpe_span_of(fallback != NULL ? fallback : "");
-}
-
-bool dpe_template_arg_bool(const struct args *args, size_t i)
-{
-    const struct value *value = dpe_template_arg(args, i);
-    return value != NULL && dpe_template_truth(*value);
-}
-
-struct value dpe_template_apply_node(struct render *render, const struct node *node,
-                                     struct value of, const struct args *args)
-{
-    bool test = node->kind == NODE_TEST;
-    return node->known == NULL ? dpe_template_fail(render, "the %s '%.*s' is not supported",
-                                                   test ? "test" : "filter", SHOWN(node->name))
-                               : dpe_template_apply(render, test ? "the test" : "the filter",
-                                                    node->known, of, args);
 }
 
 /* -------------------------------------------------------------------------------------- macros */
 
-/* The parameters of a macro as variables of its scope; the number of those given by position. */
-static size_t bind_parameters(struct render *render, const struct node *node,
-                              const struct args *args, bool *used)
-{
-    size_t n = 0;
-    for (const struct node *parameter = node->list; parameter != NULL && render->status == DPE_OK;
-         parameter = parameter->next, n++) {
-        const struct value *named = named_argument(args, parameter->name, used);
-        const struct value *given = n < args->n ? &args->at[n] : named;
-        if (n < args->n && named != NULL) {
-            dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(parameter->name));
-        }
-        dpe_template_assign(render, parameter->name,
-                            given != NULL          ? *given
-                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
-                                                   : dpe_template_undefined(parameter->name));
-    }
-    return n < args->n ? n : args->n;
-}
-
 /* What no parameter took: caller, varargs and kwargs, where the macro reads them. */
-static void bind_rest(struct render *render, const struct node *node, const struct args *args,
-                      size_t taken, bool *used)
+static void bind_rest(struct render *render, const struct node *node, struct args *args,
+                      size_t taken)
 {
-    const struct value *caller =
-        node->reads & READS_CALLER ? named_argument(args, dpe_span_of("caller"), used) : NULL;
+    struct pairs *variables = &render->scope->variables;
+    struct value caller = dpe_template_undefined("caller");
     if (node->reads & READS_CALLER) {
-        dpe_template_assign(render, dpe_span_of("caller"),
-                            caller != NULL ? *caller
-                                           : dpe_template_undefined(dpe_span_of("caller")));
+        take_named(args, caller.text, &caller);
+        dpe_template_name(render, variables, dpe_span_of("caller"), caller);
     }
     if (node->reads & READS_VARARGS) {
-        dpe_template_assign(
-            render, dpe_span_of("varargs"),
+        dpe_template_name(
+            render, variables, dpe_span_of("varargs"),
             dpe_template_list_of(render, KIND_TUPLE, args->at + taken, args->n - taken));
         taken = args->n;
     }
     if (node->reads & READS_KWARGS) {
-        struct value rest = dpe_template_dict(render, KIND_DICT);
-        for (size_t i = 0; i < args->named.n && render->status == DPE_OK; i++) {
-            if (!used[i]) {
-                const struct pair *left = &args->named.at[i];
-                dpe_template_dict_set(render, rest.pairs, left->key, left->value);
-                used[i] = true;
-            }
-        }
-        dpe_template_assign(render, dpe_span_of("kwargs"), rest);
+        dpe_template_name(render, variables, dpe_span_of("kwargs"),
+                          dpe_template_dict(render, KIND_DICT, &args->named));
+        args->named.n = 0;
     }
-    if (taken < args->n || unused(args, used) != NULL) {
+    if (taken < args->n || args->named.n > 0) {
         dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
                           SHOWN(node->name));
     }
 }
 
-static struct value call_macro(struct render *render, const struct macro *macro,
-                               const struct args *args)
+static struct value call_macro(struct render *render, const struct macro *macro, struct args *args)
 {
     const struct node *node = macro->node;
     struct scope *outer = render->scope;
     enum flow flow = render->flow;
-    bool *used = dpe_template_get(render, args->named.n + 1);
-    if (used == NULL) {
-        return dpe_template_nothing();
-    }
+    size_t n = 0;
     render->scope = dpe_template_scope(render, macro->scope);
-    size_t taken = bind_parameters(render, node, args, used);
-    if (render->status == DPE_OK) {
-        bind_rest(render, node, args, taken, used);
+    for (const struct node *each = node->list; each != NULL; each = each->next, n++) {
+        struct value value = {.kind = KIND_UNDEFINED, .text = each->name};
+        bool named = take_named(args, each->name, &value);
+        if (named && n < args->n) {
+            dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(each->name));
+        }
+        if (n < args->n) {
+            value = args->at[n];
+        } else if (!named && each->a != NULL) {
+            value = dpe_template_eval(render, each->a);
+        }
+        dpe_template_name(render, &render->scope->variables, each->name, value);
     }
+    bind_rest(render, node, args, n < args->n ? n : args->n);
     render->flow = FLOW_ON;
     struct value text = dpe_template_capture(render, node->body);
     render->flow = flow;
@@ -310,15 +247,13 @@ static struct value call_macro(struct render *render, const struct macro *macro,
     return text;
 }
 
-struct value dpe_template_call(struct render *render, struct value callee, const struct args *args)
+struct value dpe_template_call(struct render *render, struct value callee, struct args *args)
 {
     struct value result = dpe_template_nothing();
-    if (!dpe_template_step(render, 1)) {
-        return result;
-    }
+    dpe_template_step(render, 1);
     render->depth++;
     if (callee.kind == KIND_FUNCTION) {
-        result = dpe_template_apply(render, "the function", callee.function, result, args);
+        result = dpe_template_apply(render, "function", callee.function, result, args);
     } else if (callee.kind == KIND_MACRO) {
         result = call_macro(render, callee.macro, args);
     } else if (callee.kind == KIND_LOOP) {
@@ -326,8 +261,8 @@ struct value dpe_template_call(struct render *render, struct value callee, const
     } else if (callee.kind == KIND_JOINER) {
         result = callee.items->turn++ > 0 ? callee.items->at[0] : dpe_template_text("");
     } else if (callee.kind == KIND_METHOD) {
-        result = dpe_template_apply(render, "the method", callee.bound->method, callee.bound->self,
-                                    args);
+        result =
+            dpe_template_apply(render, "method", callee.bound->method, callee.bound->self, args);
     } else if (callee.kind == KIND_UNDEFINED && callee.text.n > 0) {
         dpe_template_fail(render, "'%.*s' is called and not defined", SHOWN(callee.text));
     } else {
@@ -339,90 +274,78 @@ struct value dpe_template_call(struct render *render, struct value callee, const
 
 /* ----------------------------------------------------------------------------------- functions */
 
-static struct value call_range(struct render *render, struct value of, const struct args *args)
+static struct value call_range(struct render *render, struct args *args)
 {
-    (void)of;
-    int64_t numbers[3] = {0, 0, 1};
     bool one = dpe_template_arg(args, 1) == NULL;
-    for (size_t i = 0; i < args->n; i++) {
-        numbers[one ? 1 : i] = dpe_template_arg_int(render, args, one ? 0 : i, "range", numbers[i]);
-    }
-    int64_t step = numbers[2];
+    int64_t start = one ? 0 : args->at[0].integer;
+    int64_t stop = one ? args->at[0].integer : args->at[1].integer;
+    int64_t step = args->at[2].integer;
     const int64_t far = INT64_C(1) << 60;
-    if (step == 0 || numbers[0] > far || numbers[0] < -far || numbers[1] > far ||
-        numbers[1] < -far) {
-        return dpe_template_fail(render, "range(): the bounds are too large, or the step is 0");
+    if (step == 0 || start > far || start < -far || stop > far || stop < -far) {
+        dpe_template_fail(render, "range(): the bounds are too large, or the step is 0");
     }
-    int64_t span = step > 0 ? numbers[1] - numbers[0] : numbers[0] - numbers[1];
+    int64_t span = step > 0 ? stop - start : start - stop;
     uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     uint64_t n = span > 0 ? ((uint64_t)span + (stride - 1)) / stride : 0;
     if (n > MAX_RANGE) {
-        return dpe_template_fail(render, "range(): more than %d numbers", MAX_RANGE);
+        dpe_template_fail(render, "range(): more than %d numbers", MAX_RANGE);
     }
     struct value list = dpe_template_list(render, KIND_LIST, (size_t)n);
     for (uint64_t i = 0; i < n; i++) {
-        dpe_template_add(render, list, dpe_template_int(numbers[0] + (int64_t)i * step));
+        dpe_template_add(render, list, dpe_template_int(start + (int64_t)i * step));
     }
     dpe_template_step(render, n);
     return list;
 }
 
 /* namespace(), dict(): pairs of a mapping, then of the named arguments. */
-static struct value call_pairs(struct render *render, struct value of, const struct args *args)
+static struct value call_pairs(struct render *render, struct args *args)
 {
-    (void)of;
     bool space = args->how == KIND_NAMESPACE;
     const char *name = space ? "namespace" : "dict";
-    struct value made = dpe_template_dict(render, (enum kind)args->how);
+    struct value made = dpe_template_dict(render, (enum kind)args->how, NULL);
     struct value given = args->n > 0 ? args->at[0] : dpe_template_nothing();
-    if (made.kind == KIND_UNDEFINED) {
-        return made;
+    if (args->n > 1 || given.kind == KIND_NAMESPACE) {
+        dpe_template_fail(render, "%s() takes one mapping at most, and named arguments", name);
     }
-    if (args->n == 1 && given.kind != KIND_DICT && given.kind != KIND_NAMESPACE) {
+    if (given.kind == KIND_DICT) {
+        dpe_template_dict_set_all(render, made.pairs, given.pairs);
+    } else {
         struct items items = dpe_template_items(render, given);
-        for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        for (size_t i = 0; i < items.n; i++) {
             struct items two = dpe_template_items(render, items.at[i]);
             if (two.n != 2 || two.at[0].kind > KIND_STRING) {
-                return dpe_template_fail(render, "%s() takes one mapping at most, or pairs", name);
+                dpe_template_fail(render, "%s() takes one mapping at most, or pairs", name);
             }
             dpe_template_dict_set(render, made.pairs, two.at[0], two.at[1]);
         }
-    } else if (args->n > 1 || given.kind == KIND_NAMESPACE) {
-        return dpe_template_fail(render, "%s() takes one mapping at most, and named arguments",
-                                 name);
-    } else if (args->n == 1) {
-        dpe_template_dict_set_all(render, made.pairs, given.pairs);
     }
     dpe_template_dict_set_all(render, made.pairs, &args->named);
-    for (size_t i = 0; space && render->status == DPE_OK && i < made.pairs->n; i++) {
+    for (size_t i = 0; space && i < made.pairs->n; i++) {
         struct value key = made.pairs->at[i].key;
         if (key.kind == KIND_STRING && key.text.n > 0 && key.text.s[0] == '_') {
-            return dpe_template_fail(render,
-                                     "a namespace has no member whose name begins with '_'");
+            dpe_template_fail(render, "a namespace has no member whose name begins with '_'");
         }
     }
     return made;
 }
 
-static struct value call_cycler(struct render *render, struct value of, const struct args *args)
+static struct value call_cycler(struct render *render, struct args *args)
 {
-    (void)of;
     return args->n == 0 || args->named.n > 0
                ? dpe_template_fail(render, "cycler() takes one value or more")
                : dpe_template_list_of(render, KIND_CYCLER, args->at, args->n);
 }
 
-static struct value call_joiner(struct render *render, struct value of, const struct args *args)
+static struct value call_joiner(struct render *render, struct args *args)
 {
-    (void)of;
-    struct value between = dpe_template_text(", ");
-    between = dpe_template_arg(args, 0) != NULL ? args->at[0] : between;
+    const struct value *given = dpe_template_arg(args, 0);
+    struct value between = given != NULL ? *given : dpe_template_text(", ");
     return dpe_template_list_of(render, KIND_JOINER, &between, 1);
 }
 
-static struct value call_raise(struct render *render, struct value of, const struct args *args)
+static struct value call_raise(struct render *render, struct args *args)
 {
-    (void)of;
     struct dpe_span text = dpe_template_str(render, args->at[0]);
     char plain[512];
     char shown[600];
@@ -431,14 +354,13 @@ static struct value call_raise(struct render *render, struct value of, const str
                              dpe_printable(plain, shown, sizeof shown));
 }
 
-static struct value call_now(struct render *render, struct value of, const struct args *args)
+static struct value call_now(struct render *render, struct args *args)
 {
-    (void)of;
-    struct dpe_span format = dpe_template_arg_text(render, args, 0, "format", NULL);
+    struct dpe_span format = args->at[0].text;
     char pattern[512];
     char text[512];
     if (format.n >= sizeof pattern / 4 || memchr(format.s, '\0', format.n) != NULL) {
-        return dpe_template_fail(render, "strftime_now(): the format is too long");
+        dpe_template_fail(render, "strftime_now(): the format is too long");
     }
     /* Python's time has no zone and more digits of a second. */
     size_t n_pattern = 0;
@@ -465,11 +387,11 @@ static struct value call_now(struct render *render, struct value of, const struc
 }
 
 const struct known dpe_template_functions[] = {
-    {"range", "/start /stop= /step=", call_range},
+    {"range", "/#start,/#stop=,/#step=1", call_range},
     {"namespace", NULL, call_pairs, KIND_NAMESPACE},
     {"dict", NULL, call_pairs, KIND_DICT},
     {"raise_exception", "message", call_raise},
-    {"strftime_now", "format", call_now},
+    {"strftime_now", "$format", call_now},
     {"cycler", NULL, call_cycler},
     {"joiner", "sep=", call_joiner},
     {NULL},

@@ -1,4 +1,5 @@
-/* Expressions of templates, by descent, with the precedences of Jinja. */
+/* Expressions of templates: each as it is read, by descent with the precedences of Jinja, and its
+ * value. */
 #include "eval/template/template_parts.h"
 
 #include <stdlib.h>
@@ -21,133 +22,190 @@ static bool take_name(struct parse *parse, const char *text)
     return dpe_template_take(parse, TOKEN_NAME, text);
 }
 
-static bool deeper(struct parse *parse)
+static void deeper(struct parse *parse)
 {
-    if (++parse->depth > MAX_DEPTH) {
-        dpe_template_refuse(parse, dpe_template_token(parse)->line,
-                            "an expression is nested more than %d deep", MAX_DEPTH);
-    }
-    return parse->status == DPE_OK;
+    dpe_template_deeper(parse, dpe_template_token(parse)->line, MAX_DEPTH, "an expression is");
 }
 
-static struct node *binary(struct parse *parse, enum node_kind kind, enum op op, struct node *a,
-                           struct node *b)
+static struct node *of(struct parse *parse, runs *run, struct node *a, struct node *b)
 {
-    struct node *node = dpe_template_node(parse, kind, a->line);
-    node->op = op;
+    struct node *node = dpe_template_node(parse, run);
+    node->line = a->line;
     node->a = a;
     node->b = b;
     return node;
 }
 
-/* ------------------------------------------------------------------------------------ primaries */
-
-/* Items up to `close`, with commas between and perhaps after them. */
-static void items(struct parse *parse, struct node *node, const char *close, bool pairs)
+struct node *dpe_template_several(struct parse *parse, const char *close, parses *one)
 {
-    struct node **end = &node->list;
-    while (parse->status == DPE_OK && !is_operator(parse, close)) {
-        for (int i = 0; i < 1 + pairs && parse->status == DPE_OK; i++) {
-            *end = dpe_template_expression(parse);
-            end = &(*end)->next;
-            if (pairs && i == 0) {
-                dpe_template_expect(parse, TOKEN_OPERATOR, ":");
-            }
-        }
+    struct node *first = NULL;
+    struct node **end = &first;
+    while (!is_operator(parse, close)) {
+        *end = one(parse);
+        end = &(*end)->next;
         if (!take_operator(parse, ",")) {
             break;
         }
     }
     dpe_template_expect(parse, TOKEN_OPERATOR, close);
+    return first;
 }
 
-static void constant(struct parse *parse, struct node *node)
+struct value dpe_template_eval(struct render *render, const struct node *node)
+{
+    render->line = node->line;
+    dpe_template_step(render, 1);
+    render->depth++;
+    struct value value = node->run(render, node);
+    render->depth--;
+    return value;
+}
+
+/* ------------------------------------------------------------------------------------ primaries */
+
+static struct value run_const(struct render *render, const struct node *node)
+{
+    (void)render;
+    return node->value;
+}
+
+static struct value run_none(struct render *render, const struct node *node)
+{
+    (void)render;
+    (void)node;
+    return dpe_template_none();
+}
+
+static struct value run_name(struct render *render, const struct node *node)
+{
+    const struct value *value = dpe_template_lookup(render->scope, node->name);
+    if (value != NULL) {
+        return *value;
+    }
+    const struct known *function = dpe_template_find(dpe_template_functions, node->name);
+    bool clock = dpe_span_equal(node->name, dpe_span_of("strftime_now"));
+    return function != NULL && (!clock || render->now != NULL)
+               ? (struct value){.kind = KIND_FUNCTION, .function = function}
+               : (struct value){.kind = KIND_UNDEFINED, .text = node->name};
+}
+
+/* list: the items of a list, or of a tuple */
+static struct value collect(struct render *render, const struct node *node, enum kind kind)
+{
+    struct value list = dpe_template_list(render, kind, 0);
+    for (const struct node *item = node->list; item != NULL; item = item->next) {
+        dpe_template_add(render, list, dpe_template_eval(render, item));
+    }
+    return list;
+}
+
+static struct value run_list(struct render *render, const struct node *node)
+{
+    return collect(render, node, KIND_LIST);
+}
+
+static struct value run_tuple(struct render *render, const struct node *node)
+{
+    return collect(render, node, KIND_TUPLE);
+}
+
+/* list: nodes of a key a and a value b */
+static struct value run_dict(struct render *render, const struct node *node)
+{
+    struct value made = dpe_template_dict(render, KIND_DICT, NULL);
+    for (const struct node *pair = node->list; pair != NULL; pair = pair->next) {
+        struct value key = dpe_template_eval(render, pair->a);
+        struct value value = dpe_template_eval(render, pair->b);
+        if (key.kind > KIND_STRING) {
+            dpe_template_fail(render, "%s cannot be a key", dpe_template_kind_name(key));
+        }
+        dpe_template_dict_set(render, made.pairs, key, value);
+    }
+    return made;
+}
+
+static struct node *pair(struct parse *parse)
+{
+    struct node *key = dpe_template_expression(parse);
+    dpe_template_expect(parse, TOKEN_OPERATOR, ":");
+    return of(parse, NULL, key, dpe_template_expression(parse));
+}
+
+static struct value number(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
     char text[64];
     if (token->text.n >= sizeof text) {
         dpe_template_refuse(parse, token->line, "a number of %zu digits is not supported",
                             token->text.n);
-        return;
     }
     memcpy(text, token->text.s, token->text.n);
     text[token->text.n] = '\0';
-    int64_t integer = 0;
-    if (token->kind == TOKEN_FLOAT) {
-        node->value = dpe_template_float(strtod(text, NULL));
-    } else if (dpe_parse_int(text, 0, INT64_MAX, &integer)) {
-        node->value = dpe_template_int(integer);
-    } else {
-        node->value = (struct value){.kind = KIND_DIGITS, .text = token->text};
-    }
     parse->at++;
+    return token->kind == TOKEN_FLOAT
+               ? dpe_template_float(strtod(text, NULL))
+               : dpe_template_digits(&parse->render, token->text.s, token->text.n);
 }
 
 /* Strings that stand next to each other are one. */
-static void string(struct parse *parse, struct node *node)
+static struct value string(struct parse *parse)
 {
-    struct dpe_span all = {"", 0};
-    while (dpe_template_token(parse)->kind == TOKEN_STRING && parse->status == DPE_OK) {
-        struct dpe_span piece = dpe_template_token(parse)->text;
-        char *joined = dpe_template_alloc(&parse->made->arena, all.n + piece.n + 1);
-        if (joined == NULL) {
-            dpe_template_refuse(parse, dpe_template_token(parse)->line, "out of memory");
-            break;
-        }
-        memcpy(joined, all.s, all.n);
-        memcpy(joined + all.n, piece.s, piece.n);
-        all = (struct dpe_span){joined, all.n + piece.n};
+    struct builder all = {0};
+    while (dpe_template_is(parse, TOKEN_STRING, NULL)) {
+        dpe_template_put_span(&parse->render, &all, dpe_template_token(parse)->text);
         parse->at++;
     }
-    node->value = dpe_template_string(all);
+    return dpe_template_built(&all);
 }
 
 static void name(struct parse *parse, struct node *node)
 {
     static const struct {
         const char *word;
-        int truth; /* −1: none */
-    } words[] = {{"true", 1}, {"True", 1}, {"false", 0}, {"False", 0}, {"none", -1}, {"None", -1}};
+        struct value value;
+    } words[] = {{"true", {.kind = KIND_BOOL, .integer = 1}},
+                 {"True", {.kind = KIND_BOOL, .integer = 1}},
+                 {"false", {.kind = KIND_BOOL}},
+                 {"False", {.kind = KIND_BOOL}},
+                 {"none", {.kind = KIND_NONE}},
+                 {"None", {.kind = KIND_NONE}}};
     static const char *const special[] = {"caller", "varargs", "kwargs"}; /* READS_… */
-    node->name = dpe_template_token(parse)->text;
+    node->name = dpe_template_take_name(parse);
+    node->run = run_name;
     for (unsigned i = 0; i < 3; i++) {
         parse->reads |= dpe_span_equal(node->name, dpe_span_of(special[i])) ? 1U << i : 0;
     }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (take_name(parse, words[i].word)) {
-            node->kind = NODE_CONST;
-            node->value =
-                words[i].truth < 0 ? dpe_template_none() : dpe_template_bool(words[i].truth == 1);
-            return;
+        if (dpe_span_equal(node->name, dpe_span_of(words[i].word))) {
+            node->run = run_const;
+            node->value = words[i].value;
         }
     }
-    node->kind = NODE_NAME;
-    parse->at++;
 }
 
 static struct node *primary(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
-    struct node *node = dpe_template_node(parse, NODE_CONST, token->line);
+    struct node *node = dpe_template_node(parse, run_const);
     if (token->kind == TOKEN_NAME) {
         name(parse, node);
     } else if (token->kind == TOKEN_STRING) {
-        string(parse, node);
+        node->value = string(parse);
     } else if (token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT) {
-        constant(parse, node);
+        node->value = number(parse);
     } else if (take_operator(parse, "(")) {
         if (take_operator(parse, ")")) {
-            node->kind = NODE_TUPLE;
+            node->run = run_tuple;
             return node;
         }
-        node = dpe_template_tuple(parse, true);
+        node = dpe_template_tuple(parse, dpe_template_expression);
         dpe_template_expect(parse, TOKEN_OPERATOR, ")");
     } else if (take_operator(parse, "[")) {
-        node->kind = NODE_LIST;
-        items(parse, node, "]", false);
+        node->run = run_list;
+        node->list = dpe_template_several(parse, "]", dpe_template_expression);
     } else if (take_operator(parse, "{")) {
-        node->kind = NODE_DICT;
-        items(parse, node, "}", true);
+        node->run = run_dict;
+        node->list = dpe_template_several(parse, "}", pair);
     } else {
         dpe_template_refuse(parse, token->line, "expected an expression, found %s%.*s%s",
                             token->text.n > 0 ? "'" : "", SHOWN(token->text),
@@ -158,347 +216,370 @@ static struct node *primary(struct parse *parse)
 
 /* ------------------------------------------------------------------- members, calls and filters */
 
-/* Arguments after "(", up to ")", as node->list. */
-static void arguments(struct parse *parse, struct node *node)
+/* a.name */
+static struct value run_member(struct render *render, const struct node *node)
 {
-    struct node **end = &node->list;
-    bool named = false;
-    while (parse->status == DPE_OK && !is_operator(parse, ")")) {
-        const struct token *token = dpe_template_token(parse);
-        bool stars = take_operator(parse, "**");
-        bool star = !stars && take_operator(parse, "*");
-        bool keyword = token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
-                       dpe_span_equal(token[1].text, dpe_span_of("="));
-        parse->at += keyword ? 2 : 0;
-        if (named && !keyword && !star && !stars) {
-            dpe_template_refuse(parse, token->line,
-                                "an argument without a name follows named ones");
-            return;
-        }
-        named = named || keyword || stars;
-        *end = dpe_template_expression(parse);
-        if (keyword) {
-            (*end)->keyword = token->text;
-        } else if (star || stars) {
-            *end = binary(parse, stars ? NODE_STARS : NODE_STAR, 0, *end, NULL);
-        }
-        end = &(*end)->next;
-        if (!take_operator(parse, ",")) {
-            break;
-        }
-    }
-    dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+    return dpe_template_member(render, dpe_template_eval(render, node->a), node->name);
 }
 
-static struct node *call(struct parse *parse, struct node *callee)
+/* a[b] */
+static struct value run_item(struct render *render, const struct node *node)
 {
-    struct node *node = binary(parse, NODE_CALL, 0, callee, NULL);
-    parse->at++;
-    if (deeper(parse)) {
-        arguments(parse, node);
-        parse->depth--;
+    struct value whole = dpe_template_eval(render, node->a);
+    return dpe_template_item(render, whole, dpe_template_eval(render, node->b));
+}
+
+/* a[list], of three bounds */
+static struct value run_slice(struct render *render, const struct node *node)
+{
+    struct value whole = dpe_template_eval(render, node->a);
+    struct value bounds[3];
+    int i = 0;
+    for (const struct node *each = node->list; each != NULL; each = each->next) {
+        bounds[i++] = dpe_template_eval(render, each);
     }
+    return dpe_template_slice(render, whole, bounds);
+}
+
+/* a(list) */
+static struct value run_call(struct render *render, const struct node *node)
+{
+    struct value callee = dpe_template_eval(render, node->a);
+    struct args *args = dpe_template_args(render, node->list);
+    render->line = node->line;
+    if (callee.kind == KIND_UNDEFINED && node->a->run == run_member) {
+        dpe_template_fail(render, "the method '%.*s' is not supported", SHOWN(node->a->name));
+    }
+    struct value result = dpe_template_call(render, callee, args);
+    dpe_template_drop_args(render, args);
+    return result;
+}
+
+bool dpe_template_is_call(const struct node *node)
+{
+    return node->run == run_call;
+}
+
+/* a | known(list), a is known(list) */
+static struct value apply(struct render *render, const struct node *node, const char *what)
+{
+    struct value value = dpe_template_eval(render, node->a);
+    struct args *args = dpe_template_args(render, node->list);
+    render->line = node->line;
+    if (node->known == NULL) {
+        dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(node->name));
+    }
+    struct value result = dpe_template_apply(render, what, node->known, value, args);
+    dpe_template_drop_args(render, args);
+    return result;
+}
+
+static struct value run_filter(struct render *render, const struct node *node)
+{
+    return apply(render, node, "filter");
+}
+
+static struct value run_test(struct render *render, const struct node *node)
+{
+    return apply(render, node, "test");
+}
+
+/* a: what is negated */
+static struct value run_not(struct render *render, const struct node *node)
+{
+    return dpe_template_bool(!dpe_template_truth(dpe_template_eval(render, node->a)));
+}
+
+static struct node *argument(struct parse *parse)
+{
+    const struct token *token = dpe_template_token(parse);
+    int stars = take_operator(parse, "**") ? 2 : take_operator(parse, "*") ? 1 : 0;
+    bool keyword = token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
+                   dpe_span_equal(token[1].text, dpe_span_of("="));
+    parse->at += keyword ? 2 : 0;
+    struct node *node = dpe_template_expression(parse);
+    node->stars = stars;
+    node->keyword = keyword ? token->text : (struct dpe_span){0};
     return node;
 }
 
-/* What stands between [ and ]: an index, or start:stop:step. */
-static struct node *subscript(struct parse *parse)
+/* Arguments behind "(", which is taken, up to ")". */
+static struct node *arguments(struct parse *parse)
 {
-    struct node *node = dpe_template_node(parse, NODE_SLICE, dpe_template_token(parse)->line);
-    struct node **parts[] = {&node->a, &node->b, &node->c};
-    int i = 0;
-    for (; i < 3 && parse->status == DPE_OK; i++) {
-        if (!is_operator(parse, ":") && !is_operator(parse, "]")) {
-            *parts[i] = dpe_template_expression(parse);
+    bool named = false;
+    deeper(parse);
+    struct node *list = dpe_template_several(parse, ")", argument);
+    parse->depth--;
+    for (const struct node *each = list; each != NULL; each = each->next) {
+        if (named && each->keyword.s == NULL && each->stars == 0) {
+            dpe_template_refuse(parse, each->line, "an argument without a name follows named ones");
         }
-        if (i == 2 || !take_operator(parse, ":")) {
-            break;
-        }
+        named = named || each->keyword.s != NULL || each->stars == 2;
     }
-    if (i == 0 && node->a == NULL) {
-        dpe_template_refuse(parse, node->line, "expected an index between [ and ]");
+    return list;
+}
+
+/* What stands between [ and ] behind `whole`: an index, or start:stop:step. */
+static struct node *subscript(struct parse *parse, struct node *whole)
+{
+    struct node *node = of(parse, run_slice, whole, NULL);
+    struct node **end = &node->list;
+    bool more = true;
+    int colons = 0;
+    deeper(parse);
+    for (int i = 0; i < 3; i++) {
+        bool given = more && !is_operator(parse, ":") && !is_operator(parse, "]");
+        if (i == 0 && is_operator(parse, "]")) {
+            dpe_template_refuse(parse, node->line, "expected an index between [ and ]");
+        }
+        *end = given ? dpe_template_expression(parse) : dpe_template_node(parse, run_none);
+        end = &(*end)->next;
+        more = more && i < 2 && take_operator(parse, ":");
+        colons += more;
     }
     if (is_operator(parse, ",")) {
         dpe_template_refuse(parse, node->line, "an index of several values is not supported");
     }
-    return i == 0 ? node->a : node;
+    dpe_template_expect(parse, TOKEN_OPERATOR, "]");
+    parse->depth--;
+    return colons > 0 ? node : of(parse, run_item, whole, node->list);
 }
 
 static struct node *postfix(struct parse *parse, struct node *node)
 {
-    while (parse->status == DPE_OK) {
+    for (;;) {
         if (take_operator(parse, ".")) {
-            const struct token *token = dpe_template_token(parse);
-            if (token->kind == TOKEN_INT) {
-                struct node *key = dpe_template_node(parse, NODE_CONST, token->line);
-                constant(parse, key);
-                node = binary(parse, NODE_ITEM, 0, node, key);
+            if (dpe_template_is(parse, TOKEN_INT, NULL)) {
+                node = of(parse, run_item, node, dpe_template_node(parse, run_const));
+                node->b->value = number(parse);
             } else {
-                node = binary(parse, NODE_MEMBER, 0, node, NULL);
+                node = of(parse, run_member, node, NULL);
                 node->name = dpe_template_take_name(parse);
             }
-        } else if (is_operator(parse, "[") && deeper(parse)) {
-            parse->at++;
-            node = binary(parse, NODE_ITEM, 0, node, subscript(parse));
-            dpe_template_expect(parse, TOKEN_OPERATOR, "]");
-            parse->depth--;
-        } else if (is_operator(parse, "(")) {
-            node = call(parse, node);
+        } else if (take_operator(parse, "[")) {
+            node = subscript(parse, node);
+        } else if (take_operator(parse, "(")) {
+            node = of(parse, run_call, node, NULL);
+            node->list = arguments(parse);
         } else {
-            break;
+            return node;
         }
     }
-    return node;
 }
 
 /* The filter or test whose name stands here. "map", "select" and their like name another one; a
  * wrong one is found when they run. */
-static struct node *applied(struct parse *parse, enum node_kind kind, struct node *to)
+static struct node *applied(struct parse *parse, runs *run, struct node *to)
 {
-    bool filter = kind == NODE_FILTER;
-    struct node *node = dpe_template_node(parse, kind, dpe_template_token(parse)->line);
+    struct node *node = dpe_template_node(parse, run);
+    bool filter = run == run_filter;
     node->a = to;
     node->name = dpe_template_take_name(parse);
     node->known = filter ? dpe_template_find_filter(node->name)
                          : dpe_template_find(dpe_template_tests, node->name);
-    return (node->known == NULL && parse->soft == 0) || is_operator(parse, ".")
-               ? dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
-                                     filter ? "filter" : "test", SHOWN(node->name))
-               : node;
+    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
+        dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
+                            filter ? "filter" : "test", SHOWN(node->name));
+    }
+    return node;
 }
 
-static struct node *filter(struct parse *parse, struct node *inner)
+struct node *dpe_template_filter(struct parse *parse, struct node *inner)
 {
-    struct node *node = applied(parse, NODE_FILTER, inner);
-    if (take_operator(parse, "(") && deeper(parse)) {
-        arguments(parse, node);
-        parse->depth--;
-    }
+    struct node *node = applied(parse, run_filter, inner);
+    node->list = take_operator(parse, "(") ? arguments(parse) : NULL;
     return node;
 }
 
 struct node *dpe_template_filters(struct parse *parse, struct node *inner)
 {
     while (take_operator(parse, "|")) {
-        inner = filter(parse, inner);
+        inner = dpe_template_filter(parse, inner);
     }
     return inner;
 }
 
-struct node *dpe_template_filter_block(struct parse *parse)
-{
-    return dpe_template_filters(parse, filter(parse, NULL));
-}
-
 /* "x is test argument": an argument without brackets is one primary. */
-static void test_argument(struct parse *parse, struct node *node)
+static struct node *test(struct parse *parse, struct node *value)
 {
-    static const char *const ends[] = {"else", "or", "and", "is", NULL};
+    static const char *const ends[] = {"else", "or", "and", "is"};
+    bool negated = take_name(parse, "not");
+    struct node *node = applied(parse, run_test, value);
     const struct token *token = dpe_template_token(parse);
     bool begins = token->kind == TOKEN_NAME || token->kind == TOKEN_STRING ||
                   token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT ||
                   is_operator(parse, "[") || is_operator(parse, "{");
-    for (int i = 0; ends[i] != NULL; i++) {
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         begins = begins && !dpe_template_is(parse, TOKEN_NAME, ends[i]);
     }
     if (take_operator(parse, "(")) {
-        arguments(parse, node);
+        node->list = arguments(parse);
     } else if (begins) {
         node->list = postfix(parse, primary(parse));
     }
-}
-
-static struct node *test(struct parse *parse, struct node *of)
-{
-    bool negated = take_name(parse, "not");
-    struct node *node = applied(parse, NODE_TEST, of);
-    test_argument(parse, node);
-    return negated ? binary(parse, NODE_NOT, 0, node, NULL) : node;
-}
-
-static struct node *filters(struct parse *parse, struct node *node)
-{
-    while (parse->status == DPE_OK) {
-        if (is_operator(parse, "|")) {
-            node = dpe_template_filters(parse, node);
-        } else if (take_name(parse, "is")) {
-            node = test(parse, node);
-        } else if (is_operator(parse, "(")) {
-            node = call(parse, node);
-        } else {
-            break;
-        }
-    }
-    return node;
+    return negated ? of(parse, run_not, node, NULL) : node;
 }
 
 /* ------------------------------------------------------------------------------------ operators */
 
-struct node *dpe_template_unary(struct parse *parse, bool with_filters)
+/* −a and +a, by op */
+static struct value run_sign(struct render *render, const struct node *node)
 {
-    struct node *node = &parse->spare;
-    if (!deeper(parse)) {
-        return node;
+    struct value value = dpe_template_eval(render, node->a);
+    bool minus = node->op == OP_SUBTRACT;
+    if (value.kind == KIND_FLOAT) {
+        return dpe_template_float(minus ? -value.real : value.real);
     }
+    if (value.kind == KIND_DIGITS) {
+        struct builder built = {0};
+        dpe_template_put(render, &built, "-", minus && value.text.s[0] != '-');
+        bool skip = minus && value.text.s[0] == '-';
+        dpe_template_put(render, &built, value.text.s + skip, value.text.n - skip);
+        return dpe_template_digits(render, built.bytes, built.n);
+    }
+    return dpe_template_binary(render, node->op, dpe_template_int(0), value);
+}
+
+static struct node *unary(struct parse *parse)
+{
+    deeper(parse);
     bool minus = is_operator(parse, "-");
+    struct node *node = NULL;
     if (minus || is_operator(parse, "+")) {
-        int line = dpe_template_token(parse)->line;
+        node = dpe_template_node(parse, run_sign);
+        node->op = minus ? OP_SUBTRACT : OP_ADD;
         parse->at++;
-        node = binary(parse, minus ? NODE_MINUS : NODE_PLUS, 0, dpe_template_unary(parse, false),
-                      NULL);
-        node->line = line;
+        node->a = unary(parse);
     } else {
         node = primary(parse);
     }
     node = postfix(parse, node);
-    if (with_filters) {
-        node = filters(parse, node);
-    }
     parse->depth--;
     return node;
 }
 
-/* What binds tighter comes later. */
-enum level {
-    LEVEL_OR,
-    LEVEL_AND,
-    LEVEL_NOT,
-    LEVEL_COMPARE,
-    LEVEL_SUM,
-    LEVEL_CONCAT,
-    LEVEL_PRODUCT,
-    LEVEL_POWER,
-    LEVEL_UNARY,
-};
-
-/* What stands between two operands. */
-static const struct between {
-    const char *text;
-    enum level level;
-    enum node_kind kind;
-    enum op op;
-} betweens[] = {
-    {"or", LEVEL_OR, NODE_OR, 0},
-    {"and", LEVEL_AND, NODE_AND, 0},
-    {"==", LEVEL_COMPARE, NODE_COMPARE, OP_EQUAL},
-    {"!=", LEVEL_COMPARE, NODE_COMPARE, OP_UNEQUAL},
-    {"<", LEVEL_COMPARE, NODE_COMPARE, OP_LESS},
-    {"<=", LEVEL_COMPARE, NODE_COMPARE, OP_LESS_EQUAL},
-    {">", LEVEL_COMPARE, NODE_COMPARE, OP_GREATER},
-    {">=", LEVEL_COMPARE, NODE_COMPARE, OP_GREATER_EQUAL},
-    {"in", LEVEL_COMPARE, NODE_COMPARE, OP_IN},
-    {"+", LEVEL_SUM, NODE_BINARY, OP_ADD},
-    {"-", LEVEL_SUM, NODE_BINARY, OP_SUBTRACT},
-    {"*", LEVEL_PRODUCT, NODE_BINARY, OP_MULTIPLY},
-    {"/", LEVEL_PRODUCT, NODE_BINARY, OP_DIVIDE},
-    {"//", LEVEL_PRODUCT, NODE_BINARY, OP_FLOOR},
-    {"%", LEVEL_PRODUCT, NODE_BINARY, OP_MODULO},
-    {"**", LEVEL_POWER, NODE_BINARY, OP_POWER},
-};
-
-/* One of a level, which is taken; NULL: none stands here. */
-static const struct between *take_between(struct parse *parse, enum level level)
+struct node *dpe_template_unary(struct parse *parse)
 {
-    for (size_t i = 0; i < sizeof betweens / sizeof betweens[0]; i++) {
-        const struct between *one = &betweens[i];
-        if (one->level == level &&
-            (take_operator(parse, one->text) || take_name(parse, one->text))) {
-            return one;
-        }
-    }
-    return NULL;
-}
-
-static struct node *operand(struct parse *parse, enum level level);
-
-static struct node *concat(struct parse *parse)
-{
-    struct node *first = operand(parse, LEVEL_PRODUCT);
-    if (parse->status != DPE_OK || !is_operator(parse, "~")) {
-        return first;
-    }
-    struct node *node = dpe_template_node(parse, NODE_CONCAT, first->line);
-    node->list = first;
-    struct node **end = &first->next;
-    while (take_operator(parse, "~")) {
-        *end = operand(parse, LEVEL_PRODUCT);
-        end = &(*end)->next;
-    }
-    return node;
-}
-
-static struct node *compare(struct parse *parse)
-{
-    struct node *first = operand(parse, LEVEL_SUM);
-    struct node *node = NULL;
-    struct node **end = NULL;
+    struct node *node = unary(parse);
     for (;;) {
-        const struct token *token = dpe_template_token(parse);
-        bool not_in = dpe_template_is(parse, TOKEN_NAME, "not") && token[1].kind == TOKEN_NAME &&
-                      dpe_span_equal(token[1].text, dpe_span_of("in"));
-        parse->at += not_in;
-        const struct between *between = take_between(parse, LEVEL_COMPARE);
-        if (between == NULL) {
-            return node != NULL ? node : first;
+        if (is_operator(parse, "|")) {
+            node = dpe_template_filters(parse, node);
+        } else if (take_name(parse, "is")) {
+            node = test(parse, node);
+        } else if (take_operator(parse, "(")) {
+            node = of(parse, run_call, node, NULL);
+            node->list = arguments(parse);
+        } else {
+            return node;
         }
-        if (node == NULL) {
-            node = binary(parse, NODE_COMPARE, 0, first, NULL);
-            end = &node->list;
-        }
-        /* A node of its own: the operand may be any expression, which has its own operator. */
-        *end = binary(parse, NODE_COMPARE, not_in ? OP_NOT_IN : between->op,
-                      operand(parse, LEVEL_SUM), NULL);
-        end = &(*end)->next;
     }
 }
 
-static struct node *negation(struct parse *parse)
+/* a or b, a and b */
+static struct value run_either(struct render *render, const struct node *node)
 {
-    if (!dpe_template_is(parse, TOKEN_NAME, "not")) {
-        return compare(parse);
+    struct value first = dpe_template_eval(render, node->a);
+    return dpe_template_truth(first) == (node->op == OP_OR) ? first
+                                                            : dpe_template_eval(render, node->b);
+}
+
+/* a, then list: nodes of an operator and its operand a */
+static struct value run_compare(struct render *render, const struct node *node)
+{
+    struct value left = dpe_template_eval(render, node->a);
+    for (const struct node *each = node->list; each != NULL; each = each->next) {
+        struct value right = dpe_template_eval(render, each->a);
+        if (!dpe_template_holds(render, each->op, left, right)) {
+            return dpe_template_bool(false);
+        }
+        left = right;
     }
-    int line = dpe_template_token(parse)->line;
-    parse->at++;
-    struct node *node = dpe_template_node(parse, NODE_NOT, line);
-    if (deeper(parse)) {
-        node->a = negation(parse);
-        parse->depth--;
+    return dpe_template_bool(true);
+}
+
+/* a op b */
+static struct value run_binary(struct render *render, const struct node *node)
+{
+    struct value a = dpe_template_eval(render, node->a);
+    return dpe_template_binary(render, node->op, a, dpe_template_eval(render, node->b));
+}
+
+/* b if a else c (or NULL) */
+static struct value run_choose(struct render *render, const struct node *node)
+{
+    if (dpe_template_truth(dpe_template_eval(render, node->a))) {
+        return dpe_template_eval(render, node->b);
     }
-    return node;
+    return node->c != NULL ? dpe_template_eval(render, node->c)
+                           : dpe_template_undefined("the other of an if");
+}
+
+/* One of a level, which is taken; OP_NOTHING: none stands here. */
+static enum op take_between(struct parse *parse, enum level level)
+{
+    if (level == LEVEL_COMPARE && dpe_template_is(parse, TOKEN_NAME, "not")) {
+        parse->at++;
+        if (take_name(parse, "in")) {
+            return OP_NOT_IN;
+        }
+        parse->at--;
+    }
+    for (enum op op = OP_OR; op < N_OPS; op++) {
+        const char *text = dpe_template_betweens[op].text;
+        if (dpe_template_betweens[op].level == level &&
+            (take_operator(parse, text) || take_name(parse, text))) {
+            return op;
+        }
+    }
+    return OP_NOTHING;
 }
 
 /* What a level's operators stand between, and those: most levels take them from the left. */
 static struct node *operand(struct parse *parse, enum level level)
 {
-    switch (level) {
-    case LEVEL_NOT:
-        return negation(parse);
-    case LEVEL_COMPARE:
-        return compare(parse);
-    case LEVEL_CONCAT:
-        return concat(parse);
-    case LEVEL_UNARY:
-        return dpe_template_unary(parse, true);
-    default:
-        break;
+    if (level == LEVEL_UNARY) {
+        return dpe_template_unary(parse);
+    }
+    if (level == LEVEL_NOT && dpe_template_is(parse, TOKEN_NAME, "not")) {
+        struct node *negated = dpe_template_node(parse, run_not);
+        parse->at++;
+        deeper(parse);
+        negated->a = operand(parse, LEVEL_NOT);
+        parse->depth--;
+        return negated;
     }
     const enum level tighter = (enum level)(level + 1);
     struct node *node = operand(parse, tighter);
-    const struct between *between = NULL;
-    while ((between = take_between(parse, level)) != NULL) {
-        node = binary(parse, between->kind, between->op, node, operand(parse, tighter));
+    struct node **end = NULL; /* of a chain of comparisons */
+    for (enum op op = OP_NOTHING; (op = take_between(parse, level)) != OP_NOTHING;) {
+        struct node *right = operand(parse, tighter);
+        if (level != LEVEL_COMPARE) {
+            node = of(parse, level <= LEVEL_AND ? run_either : run_binary, node, right);
+            node->op = op;
+            continue;
+        }
+        if (end == NULL) {
+            node = of(parse, run_compare, node, NULL);
+            end = &node->list;
+        }
+        *end = of(parse, NULL, right, NULL);
+        (*end)->op = op;
+        end = &(*end)->next;
     }
     return node;
 }
 
+struct node *dpe_template_plain(struct parse *parse)
+{
+    return operand(parse, LEVEL_OR);
+}
+
 struct node *dpe_template_expression(struct parse *parse)
 {
-    if (!deeper(parse)) {
-        return &parse->spare;
-    }
-    struct node *node = operand(parse, LEVEL_OR);
+    deeper(parse);
+    struct node *node = dpe_template_plain(parse);
     while (take_name(parse, "if")) {
-        node = binary(parse, NODE_COND, 0, operand(parse, LEVEL_OR), node);
+        node = of(parse, run_choose, dpe_template_plain(parse), node);
         if (take_name(parse, "else")) {
             node->c = dpe_template_expression(parse);
         }
@@ -507,23 +588,23 @@ struct node *dpe_template_expression(struct parse *parse)
     return node;
 }
 
-struct node *dpe_template_tuple(struct parse *parse, bool conditional)
+struct node *dpe_template_tuple(struct parse *parse, parses *one)
 {
-    struct node *first = conditional ? dpe_template_expression(parse) : operand(parse, LEVEL_OR);
-    if (parse->status != DPE_OK || !is_operator(parse, ",")) {
+    struct node *first = one(parse);
+    if (!is_operator(parse, ",")) {
         return first;
     }
-    struct node *node = dpe_template_node(parse, NODE_TUPLE, first->line);
-    node->list = first;
-    struct node **end = &first->next;
+    struct node *node = of(parse, run_tuple, first, NULL);
+    struct node **end = &node->list;
+    *end = first;
     while (take_operator(parse, ",")) {
-        const struct token *token = dpe_template_token(parse);
-        if (token->kind == TOKEN_BLOCK_END || token->kind == TOKEN_PRINT_END ||
-            is_operator(parse, ")")) {
+        end = &(*end)->next;
+        if (dpe_template_is(parse, TOKEN_BLOCK_END, NULL) ||
+            dpe_template_is(parse, TOKEN_PRINT_END, NULL) || is_operator(parse, ")") ||
+            is_operator(parse, "=")) {
             break;
         }
-        *end = conditional ? dpe_template_expression(parse) : operand(parse, LEVEL_OR);
-        end = &(*end)->next;
+        *end = one(parse);
     }
     return node;
 }

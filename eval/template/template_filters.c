@@ -17,17 +17,16 @@ static bool stripped(struct dpe_span character, const struct dpe_span *set)
                        : dpe_py_space(character.s, character.s + character.n) > 0;
 }
 
-struct value dpe_template_do_strip(struct render *render, struct value of, const struct args *args)
+struct value dpe_template_do_strip(struct render *render, struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
-    bool given = dpe_template_given(args, 0) != NULL;
-    struct dpe_span characters =
-        given ? dpe_template_arg_text(render, args, 0, "chars", NULL) : (struct dpe_span){0};
-    const struct dpe_span *set = given ? &characters : NULL;
-    size_t cost = given ? characters.n / 16 + 1 : 0;
+    struct dpe_span text = dpe_template_str(render, args->of);
+    const struct value *given = dpe_template_arg(args, 0);
+    const struct dpe_span *set = given != NULL ? &given->text : NULL;
+    size_t cost = set != NULL ? set->n / 16 + 1 : 0;
     dpe_template_step(render, text.n / 64);
-    while ((args->how & STRIP_LEFT) != 0 && text.n > 0 && dpe_template_step(render, cost)) {
+    while ((args->how & STRIP_LEFT) != 0 && text.n > 0) {
         size_t n = 0;
+        dpe_template_step(render, cost);
         dpe_py_next(text.s, text.s + text.n, &n);
         if (!stripped((struct dpe_span){text.s, n}, set)) {
             break;
@@ -35,34 +34,35 @@ struct value dpe_template_do_strip(struct render *render, struct value of, const
         text.s += n;
         text.n -= n;
     }
-    while ((args->how & STRIP_RIGHT) != 0 && text.n > 0 && dpe_template_step(render, cost)) {
+    while ((args->how & STRIP_RIGHT) != 0 && text.n > 0) {
         const char *last = dpe_py_before(text.s, text.s + text.n);
         size_t n = (size_t)(text.s + text.n - last);
+        dpe_template_step(render, cost);
         if (!stripped((struct dpe_span){last, n}, set)) {
             break;
         }
         text.n -= n;
     }
     struct value kept = dpe_template_string(text);
-    kept.markup = (args->how & STRIP_MARKED) != 0 && of.kind == KIND_STRING && of.markup;
+    kept.markup =
+        (args->how & STRIP_MARKED) != 0 && args->of.kind == KIND_STRING && args->of.markup;
     return kept;
 }
 
-struct value dpe_template_do_replace(struct render *render, struct value of,
-                                     const struct args *args)
+struct value dpe_template_do_replace(struct render *render, struct args *args)
 {
-    bool all = args->how != 0 && dpe_template_given(args, 2) == NULL;
-    int64_t most = all ? -1 : dpe_template_arg_int(render, args, 2, "count", -1);
-    struct dpe_span to = dpe_template_arg_text(render, args, 1, "new", NULL);
-    struct dpe_span from = dpe_template_arg_text(render, args, 0, "old", NULL);
-    struct dpe_span text = dpe_template_str(render, of);
+    struct dpe_span from = args->at[0].text;
+    struct dpe_span to = args->at[1].text;
+    int64_t most = args->at[2].integer;
+    struct dpe_span text = dpe_template_str(render, args->of);
     struct builder built = {0};
     dpe_template_step(render, text.n / 16);
-    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
+    for (int64_t i = 0; most < 0 || i < most; i++) {
         size_t at = dpe_span_find(text, from);
         if (at == SIZE_MAX) {
             break;
         }
+        dpe_template_step(render, 1);
         dpe_template_put(render, &built, text.s, at);
         dpe_template_put_span(render, &built, to);
         size_t n = from.n;
@@ -82,23 +82,33 @@ struct value dpe_template_do_replace(struct render *render, struct value of,
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters)
 {
     struct builder built = {0};
-    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
+    struct dpe_text *out = &render->cased;
     dpe_template_step(render, text.n / 16);
-    dpe_status status = letters == LETTERS_LOWER   ? dpe_py_lower(text, &out)
-                        : letters == LETTERS_UPPER ? dpe_py_upper(text, &out)
+    out->n = 0;
+    dpe_status status = letters == LETTERS_LOWER   ? dpe_py_lower(text, out)
+                        : letters == LETTERS_UPPER ? dpe_py_upper(text, out)
                         : letters == LETTERS_SWAPPED
-                            ? dpe_py_swapcase(text, &out)
-                            : dpe_py_title(text, letters == LETTERS_CAPITAL, &out);
+                            ? dpe_py_swapcase(text, out)
+                            : dpe_py_title(text, letters == LETTERS_CAPITAL, out);
     if (status != DPE_OK) {
-        dpe_template_fail(render, "out of memory");
+        dpe_template_no_memory(render);
     }
-    dpe_template_put(render, &built, out.bytes, out.n);
+    dpe_template_put(render, &built, out->bytes, out->n);
     return dpe_template_built(&built);
 }
 
-struct value dpe_template_do_case(struct render *render, struct value of, const struct args *args)
+struct value dpe_template_do_case(struct render *render, struct args *args)
 {
-    return dpe_template_case(render, dpe_template_str(render, of), (enum letters)args->how);
+    return dpe_template_case(render, dpe_template_str(render, args->of), (enum letters)args->how);
+}
+
+void dpe_template_put_often(struct render *render, struct builder *to, struct dpe_span text,
+                            int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        dpe_template_step(render, 1);
+        dpe_template_put_span(render, to, text);
+    }
 }
 
 struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
@@ -112,13 +122,9 @@ struct value dpe_template_pad(struct render *render, struct dpe_span text, int64
                    : side == '^' ? lacking / 2
                                  : lacking / 2 + (lacking & width & 1);
     struct builder built = {0};
-    for (int64_t i = 0; i < left && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, fill);
-    }
+    dpe_template_put_often(render, &built, fill, left);
     dpe_template_put_span(render, &built, text);
-    for (int64_t i = left; i < lacking && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, fill);
-    }
+    dpe_template_put_often(render, &built, fill, lacking - left);
     return dpe_template_built(&built);
 }
 
@@ -136,13 +142,12 @@ static void put_word(struct render *render, struct builder *to, struct dpe_span 
 }
 
 /* Words begin after white space and after - ( { [ <. */
-static struct value do_title(struct render *render, struct value of, const struct args *args)
+static struct value do_title(struct render *render, struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
+    struct dpe_span text = dpe_template_str(render, args->of);
     struct builder built = {0};
     size_t start = 0;
-    (void)args;
-    for (size_t i = 0, n = 0; i < text.n && render->status == DPE_OK; i += n) {
+    for (size_t i = 0, n = 0; i < text.n; i += n) {
         uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
         bool ends = dpe_py_space(text.s + i, text.s + text.n) > 0 || point == '-' || point == '(' ||
                     point == '{' || point == '[' || point == '<';
@@ -157,64 +162,52 @@ static struct value do_title(struct render *render, struct value of, const struc
     return dpe_template_built(&built);
 }
 
-static struct value do_string(struct render *render, struct value of, const struct args *args)
+static struct value do_string(struct render *render, struct args *args)
 {
-    (void)args;
-    return of.kind == KIND_STRING ? of : dpe_template_string(dpe_template_str(render, of));
+    return args->of.kind == KIND_STRING ? args->of
+                                        : dpe_template_string(dpe_template_str(render, args->of));
 }
 
-/* Lines after the first begin with `width` spaces (or that text), empty ones only with `blank`. */
-static struct value do_indent(struct render *render, struct value of, const struct args *args)
+/* Lines after the first begin with `width` spaces (or that text), empty ones only with `blank`. As
+ * jinja2 does it: the lines are those of splitlines() of the text and a newline. */
+static struct value do_indent(struct render *render, struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0);
-    bool first = dpe_template_arg_bool(args, 1);
-    bool blank = dpe_template_arg_bool(args, 2);
-    struct dpe_span text = dpe_template_str(render, of);
+    struct value width = args->at[0];
+    bool first = dpe_template_truth(args->at[1]);
+    bool blank = dpe_template_truth(args->at[2]);
     struct builder margin = {0};
+    struct builder text = {0};
     struct builder built = {0};
-    if (given != NULL && given->kind == KIND_STRING) {
-        dpe_template_put_span(render, &margin, given->text);
+    if (width.kind == KIND_STRING) {
+        dpe_template_put_span(render, &margin, width.text);
     } else {
-        int64_t width = dpe_template_arg_int(render, args, 0, "width", 4);
-        for (int64_t i = 0; i < width && dpe_template_step(render, 1); i++) {
-            dpe_template_put(render, &margin, " ", 1);
-        }
+        int64_t n = dpe_template_integer(render, width, dpe_span_of("width"));
+        dpe_template_put_often(render, &margin, dpe_span_of(" "), n);
     }
-    /* As jinja2 does it: the lines are those of splitlines() of the text and a newline. */
-    const char *end = text.s + text.n;
-    size_t ends = 0;
-    for (const char *at = text.s; at <= end && render->status == DPE_OK; at += ends) {
-        const char *line = at;
-        size_t length = 0;
-        while (at < end && (ends = dpe_py_line_end(at, end)) == 0) {
-            dpe_py_next(at, end, &length);
-            at += length;
-        }
-        /* A last carriage return and that newline are one end. */
-        ends = at == end ? 1 : ends + (at + 1 == end && *at == '\r');
-        bool start = line == text.s;
-        dpe_template_put(render, &built, "\n", start ? 0 : 1);
-        if (start ? first : blank || at > line) {
+    dpe_template_put_span(render, &text, dpe_template_str(render, args->of));
+    dpe_template_put(render, &text, "\n", 1);
+    struct items lines = *dpe_template_lines(render, dpe_template_built(&text).text, false).items;
+    for (size_t i = 0; i < lines.n; i++) {
+        dpe_template_put(render, &built, "\n", i > 0);
+        if (i == 0 ? first : blank || lines.at[i].text.n > 0) {
             dpe_template_put_span(render, &built, dpe_template_built(&margin).text);
         }
-        dpe_template_put(render, &built, line, (size_t)(at - line));
-        dpe_template_step(render, (uint64_t)(at - line) + 1);
+        dpe_template_put_span(render, &built, lines.at[i].text);
     }
     return dpe_template_built(&built);
 }
 
-static struct value do_safe(struct render *render, struct value of, const struct args *args)
+static struct value do_safe(struct render *render, struct args *args)
 {
-    struct value text = dpe_template_string(dpe_template_str(render, of));
-    (void)args;
+    struct value text = dpe_template_string(dpe_template_str(render, args->of));
     text.markup = true;
     return text;
 }
 
-static struct value do_center(struct render *render, struct value of, const struct args *args)
+static struct value do_center(struct render *render, struct args *args)
 {
-    int64_t width = dpe_template_arg_int(render, args, 0, "width", 80);
-    return dpe_template_pad(render, dpe_template_str(render, of), width, dpe_span_of(" "), 'c');
+    return dpe_template_pad(render, dpe_template_str(render, args->of), args->at[0].integer,
+                            dpe_span_of(" "), 'c');
 }
 
 /* -------------------------------------------------------------------------------------- numbers */
@@ -296,50 +289,46 @@ static bool read_real(struct dpe_span text, double *real)
     return n > 0 && *end == '\0';
 }
 
-static struct value do_int(struct render *render, struct value of, const struct args *args)
+static struct value do_int(struct render *render, struct args *args)
 {
     enum { MOST_DIGITS = 4300 }; /* int() reads no more */
-    const struct value *given = dpe_template_arg(args, 0);
-    struct value fallback = given != NULL ? *given : dpe_template_int(0);
-    int64_t base = dpe_template_arg_int(render, args, 1, "base", 10);
+    struct value of = dpe_template_whole(args->of);
+    struct value fallback = args->at[0];
+    int64_t base = args->at[1].integer;
     int64_t integer = 0;
     double real = 0.0;
     if (of.kind == KIND_FLOAT) {
         return of_real(render, of.real, fallback);
     }
     if (of.kind != KIND_STRING) {
-        of = dpe_template_whole(of);
         return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of : fallback;
     }
     struct dpe_span trimmed = dpe_py_strip(of.text);
-    if (base != 10) {
-        return of_base(trimmed, base, &integer) ? dpe_template_int(integer)
-               : read_real(trimmed, &real)      ? of_real(render, real, fallback)
-                                                : fallback;
+    if (base != 10 && of_base(trimmed, base, &integer)) {
+        return dpe_template_int(integer);
     }
     char *digits = dpe_template_get(render, MOST_DIGITS + 3);
-    size_t n = digits != NULL ? plain_digits(trimmed, digits, MOST_DIGITS + 3) : 0;
+    size_t n = base == 10 ? plain_digits(trimmed, digits, MOST_DIGITS + 3) : 0;
     return n > 0                       ? dpe_template_digits(render, digits, n)
            : read_real(trimmed, &real) ? of_real(render, real, fallback)
                                        : fallback;
 }
 
-static struct value do_float(struct render *render, struct value of, const struct args *args)
+static struct value do_float(struct render *render, struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
-    struct value fallback = given != NULL ? *given : dpe_template_float(0.0);
     double real = 0.0;
     (void)render;
-    if (dpe_template_number(of, &real)) {
+    if (dpe_template_number(args->of, &real) ||
+        (args->of.kind == KIND_STRING && read_real(dpe_py_strip(args->of.text), &real))) {
         return dpe_template_float(real);
     }
-    struct dpe_span trimmed = of.kind == KIND_STRING ? dpe_py_strip(of.text) : dpe_span_of("");
-    return read_real(trimmed, &real) ? dpe_template_float(real) : fallback;
+    return given != NULL ? *given : dpe_template_float(0.0);
 }
 
-static struct value do_abs(struct render *render, struct value of, const struct args *args)
+static struct value do_abs(struct render *render, struct args *args)
 {
-    (void)args;
+    struct value of = args->of;
     struct value zero = dpe_template_int(0);
     if (of.kind == KIND_DIGITS) {
         size_t minus = of.text.s[0] == '-';
@@ -351,19 +340,19 @@ static struct value do_abs(struct render *render, struct value of, const struct 
 }
 
 /* round(…) of jinja2: "common" rounds as Python does, to the even one of two that are as near. */
-static struct value do_round(struct render *render, struct value of, const struct args *args)
+static struct value do_round(struct render *render, struct args *args)
 {
-    int64_t places = dpe_template_arg_int(render, args, 0, "precision", 0);
-    struct dpe_span method = dpe_template_arg_text(render, args, 1, "method", "common");
+    struct value of = args->of;
+    int64_t places = args->at[0].integer;
+    struct dpe_span method = args->at[1].text;
     bool common = dpe_span_equal(method, dpe_span_of("common"));
     bool up = dpe_span_equal(method, dpe_span_of("ceil"));
     double real = 0.0;
     if (!common && !up && !dpe_span_equal(method, dpe_span_of("floor"))) {
-        return dpe_template_fail(render, "round: the method is common, ceil or floor");
+        dpe_template_fail(render, "round: the method is common, ceil or floor");
     }
     if (!dpe_template_number(of, &real) || places > 300 || places < -300) {
-        return dpe_template_fail(render, "round: expected a number, found %s",
-                                 dpe_template_kind_name(of));
+        dpe_template_fail(render, "round: expected a number, found %s", dpe_template_kind_name(of));
     }
     if (common && of.kind != KIND_FLOAT && places >= 0) {
         return dpe_template_whole(of);
@@ -380,14 +369,13 @@ static struct value do_round(struct render *render, struct value of, const struc
                                            : dpe_template_float(real);
 }
 
-static struct value do_default(struct render *render, struct value of, const struct args *args)
+static struct value do_default(struct render *render, struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0);
-    bool falsy = dpe_template_arg_bool(args, 1);
+    bool falsy = dpe_template_truth(args->at[1]);
     (void)render;
-    return of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(of)) ? of
-           : given != NULL                                                  ? *given
-                                                                            : dpe_template_text("");
+    return args->of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(args->of))
+               ? args->of
+               : args->at[0];
 }
 
 /* Bytes that a URL takes as they are, or as %XX; a blank in a query is '+'. */
@@ -395,7 +383,8 @@ static void put_quoted(struct render *render, struct builder *to, struct dpe_spa
 {
     static const char plain[] =
         "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    for (size_t i = 0; i < text.n && dpe_template_step(render, 1); i++) {
+    dpe_template_step(render, text.n);
+    for (size_t i = 0; i < text.n; i++) {
         char code[4];
         bool kept =
             memchr(plain, text.s[i], sizeof plain - 1) != NULL || (!query && text.s[i] == '/');
@@ -406,10 +395,10 @@ static void put_quoted(struct render *render, struct builder *to, struct dpe_spa
 }
 
 /* A text, or the query of a mapping or of pairs. */
-static struct value do_urlencode(struct render *render, struct value of, const struct args *args)
+static struct value do_urlencode(struct render *render, struct args *args)
 {
+    struct value of = args->of;
     struct builder built = {0};
-    (void)args;
     bool pairs = of.kind == KIND_DICT || of.kind == KIND_LIST || of.kind == KIND_TUPLE ||
                  of.kind == KIND_ITERATOR;
     if (!pairs) {
@@ -418,10 +407,10 @@ static struct value do_urlencode(struct render *render, struct value of, const s
     }
     struct items items =
         of.kind == KIND_DICT ? dpe_template_pairs(render, of) : dpe_template_items(render, of);
-    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+    for (size_t i = 0; i < items.n; i++) {
         struct items two = dpe_template_items(render, items.at[i]);
         if (two.n != 2) {
-            return dpe_template_fail(render, "urlencode: expected a text, a mapping or pairs");
+            dpe_template_fail(render, "urlencode: expected a text, a mapping or pairs");
         }
         dpe_template_put(render, &built, "&", i > 0);
         put_quoted(render, &built, dpe_template_str(render, two.at[0]), true);
@@ -433,22 +422,22 @@ static struct value do_urlencode(struct render *render, struct value of, const s
 
 const struct known dpe_template_text_filters[] = {
     {"urlencode", "", do_urlencode},
-    {"trim", "chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT | STRIP_MARKED},
+    {"trim", "~$chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT | STRIP_MARKED},
     {"upper", "", dpe_template_do_case, LETTERS_UPPER},
     {"lower", "", dpe_template_do_case, LETTERS_LOWER},
     {"capitalize", "", dpe_template_do_case, LETTERS_CAPITAL},
     {"title", "", do_title},
-    {"replace", "old new count=", dpe_template_do_replace, true},
+    {"replace", "$old,$new,~#count=-1", dpe_template_do_replace},
     {"string", "", do_string},
-    {"indent", "width= first= blank=", do_indent},
+    {"indent", "width=4,first=,blank=", do_indent},
     {"safe", "", do_safe},
-    {"center", "width=", do_center},
-    {"int", "default= base=", do_int},
+    {"center", "#width=80", do_center},
+    {"int", "default=0,#base=10", do_int},
     {"float", "default=", do_float},
     {"abs", "", do_abs},
-    {"round", "precision= method=", do_round},
-    {"default", "default_value= boolean=", do_default},
-    {"d", "default_value= boolean=", do_default},
-    {"tojson", "ensure_ascii= indent= separators= sort_keys=", dpe_template_tojson},
+    {"round", "#precision=0,$method='common'", do_round},
+    {"default", "default_value='',boolean=", do_default},
+    {"d", "default_value='',boolean=", do_default},
+    {"tojson", "ensure_ascii=,~indent=,~separators=,sort_keys=", dpe_template_tojson},
     {NULL},
 };

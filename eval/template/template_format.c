@@ -42,7 +42,7 @@ static void put_number(struct render *render, struct builder *to, const struct f
     if (form->group != 0) {
         put_grouped(render, &body, digits, form->group);
     } else {
-        dpe_template_put_span(render, &body, dpe_span_of(digits));
+        dpe_template_put_text(render, &body, digits);
     }
     struct dpe_span text = dpe_template_built(&body).text;
     if (align == '=') {
@@ -50,8 +50,8 @@ static void put_number(struct render *render, struct builder *to, const struct f
         text = dpe_template_pad(render, text, rest, fill, '>').text;
     }
     struct builder whole = {0};
-    dpe_template_put_span(render, &whole, dpe_span_of(sign));
-    dpe_template_put_span(render, &whole, dpe_span_of(prefix));
+    dpe_template_put_text(render, &whole, sign);
+    dpe_template_put_text(render, &whole, prefix);
     dpe_template_put_span(render, &whole, text);
     text = dpe_template_built(&whole).text;
     if (align != '=') {
@@ -69,13 +69,10 @@ static void put_integer(struct render *render, struct builder *to, const struct 
         bool minus = value.text.s[0] == '-';
         if (type != 'u') {
             dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
-            return;
         }
         char *long_digits = dpe_template_get(render, value.text.n + 1);
-        if (long_digits != NULL) {
-            memcpy(long_digits, value.text.s + minus, value.text.n - minus);
-            put_number(render, to, form, minus, "", long_digits);
-        }
+        memcpy(long_digits, value.text.s + minus, value.text.n - minus);
+        put_number(render, to, form, minus, "", long_digits);
         return;
     }
     char digits[72];
@@ -146,19 +143,18 @@ static struct value next_of(struct render *render, struct source *from, const st
 {
     if (name != NULL) {
         const struct value *found =
-            from->value.kind == KIND_DICT
-                ? dpe_template_dict_get(render, from->value.pairs, dpe_template_string(*name))
-                : NULL;
+            from->value.kind == KIND_DICT ? dpe_template_named(from->value.pairs, *name) : NULL;
         from->named = true;
         return found != NULL
                    ? *found
                    : dpe_template_fail(render, "%%: there is no value for '%.*s'", SHOWN(*name));
     }
     bool several = from->value.kind == KIND_TUPLE;
-    if (from->used >= (several ? from->value.items->n : 1)) {
-        return dpe_template_fail(render, "%%: there are not enough values for the text");
+    size_t at = from->used++;
+    if (at >= (several ? from->value.items->n : 1)) {
+        dpe_template_fail(render, "%%: there are not enough values for the text");
     }
-    return several ? from->value.items->at[from->used++] : (from->used++, from->value);
+    return several ? from->value.items->at[at] : from->value;
 }
 
 static void convert(struct render *render, struct builder *to, struct form *form,
@@ -167,33 +163,32 @@ static void convert(struct render *render, struct builder *to, struct form *form
     char type = form->type;
     double real = 0.0;
     form->zeros = form->zeros && form->align != '<';
-    if (type == 's' || type == 'r' || type == 'a') {
+    if (strchr("sra", type) != NULL) {
         form->align = form->align == '<' ? '<' : '>';
         form->zeros = false;
         put_text(render, to, form,
                  type == 's' ? dpe_template_str(render, value) : dpe_template_repr(render, value));
         return;
     }
-    bool whole = type == 'd' || type == 'i' || type == 'u';
+    bool whole = strchr("diu", type) != NULL;
+    bool integer = value.kind != KIND_FLOAT;
     if (!dpe_template_number(value, &real)) {
         dpe_template_fail(render, "%%%c: expected a number, found %s", type,
                           dpe_template_kind_name(value));
-    } else if (whole || type == 'x' || type == 'X' || type == 'o') {
-        bool integer = value.kind != KIND_FLOAT;
-        if (!integer && (!whole || !isfinite(real))) {
-            dpe_template_fail(render, "%%%c: expected an integer, found %s", type,
-                              dpe_template_kind_name(value));
-            return;
-        }
-        char text[400];
-        int n = snprintf(text, sizeof text, "%.0f", trunc(real));
-        form->type = whole ? 'd' : type;
-        put_integer(render, to, form,
-                    integer ? dpe_template_whole(value)
-                            : dpe_template_digits(render, text, (size_t)n));
-    } else {
-        put_real(render, to, form, real);
     }
+    if (strchr("eEfFgG", type) != NULL) {
+        put_real(render, to, form, real);
+        return;
+    }
+    if (!integer && (!whole || !isfinite(real))) {
+        dpe_template_fail(render, "%%%c: expected an integer, found %s", type,
+                          dpe_template_kind_name(value));
+    }
+    char text[400];
+    int n = snprintf(text, sizeof text, "%.0f", trunc(real));
+    form->type = whole ? 'd' : type;
+    put_integer(render, to, form,
+                integer ? dpe_template_whole(value) : dpe_template_digits(render, text, (size_t)n));
 }
 
 static int64_t read_width(struct render *render, const char **at, const char *end)
@@ -203,10 +198,19 @@ static int64_t read_width(struct render *render, const char **at, const char *en
         width = width * 10 + (**at - '0');
         if (width > MOST_WIDTH) {
             dpe_template_fail(render, "a width of more than %d is not supported", MOST_WIDTH);
-            return 0;
         }
     }
     return width;
+}
+
+/* .PRECISION, or −1 where there is none. */
+static int64_t read_precision(struct render *render, const char **at, const char *end)
+{
+    if (*at == end || **at != '.') {
+        return -1;
+    }
+    ++*at;
+    return dpe_least(read_width(render, at, end), MOST_PRECISION);
 }
 
 /* The conversion at *at, behind its %; a failure where it is none. */
@@ -228,24 +232,17 @@ static void one_conversion(struct render *render, struct builder *to, const char
         form.zeros = form.zeros || *s == '0';
     }
     form.width = read_width(render, &s, end);
-    if (s < end && *s == '.') {
-        s++;
-        form.precision = dpe_least(read_width(render, &s, end), MOST_PRECISION);
-    }
+    form.precision = read_precision(render, &s, end);
     s += s < end && (*s == 'l' || *s == 'h' || *s == 'L');
     form.type = s < end ? *s : '\0';
     if (form.type == '\0' || strchr("sradiuxXoeEfFgG%", form.type) == NULL) {
         dpe_template_fail(render, "%%: a conversion that is not supported");
-        return;
     }
     *at = s + 1;
     if (form.type == '%') {
         dpe_template_put(render, to, "%", 1);
-        return;
-    }
-    struct value value = next_of(render, from, name.s != NULL ? &name : NULL);
-    if (render->status == DPE_OK) {
-        convert(render, to, &form, value);
+    } else {
+        convert(render, to, &form, next_of(render, from, name.s != NULL ? &name : NULL));
     }
 }
 
@@ -254,8 +251,9 @@ struct value dpe_template_percent(struct render *render, struct dpe_span text, s
     struct builder built = {0};
     struct source from = {.value = value};
     const char *end = text.s + text.n;
-    for (const char *s = text.s; s < end && dpe_template_step(render, 1);) {
+    for (const char *s = text.s; s < end;) {
         const char *mark = memchr(s, '%', (size_t)(end - s));
+        dpe_template_step(render, 1);
         dpe_template_put(render, &built, s, (size_t)((mark != NULL ? mark : end) - s));
         if (mark == NULL) {
             break;
@@ -266,8 +264,8 @@ struct value dpe_template_percent(struct render *render, struct dpe_span text, s
     bool left = value.kind == KIND_TUPLE ? from.used < value.items->n
                                          : from.used == 0 && value.kind != KIND_DICT &&
                                                value.kind != KIND_LIST && !from.named;
-    if (left && render->status == DPE_OK) {
-        return dpe_template_fail(render, "%%: not all values have a place in the text");
+    if (left) {
+        dpe_template_fail(render, "%%: not all values have a place in the text");
     }
     return dpe_template_built(&built);
 }
@@ -303,10 +301,7 @@ static struct form read_form(struct render *render, struct dpe_span text)
     if (s < end && (*s == ',' || *s == '_')) {
         form.group = *s++;
     }
-    if (s < end && *s == '.') {
-        s++;
-        form.precision = dpe_least(read_width(render, &s, end), MOST_PRECISION);
-    }
+    form.precision = read_precision(render, &s, end);
     form.type = s < end ? *s++ : '\0';
     if (s < end) {
         dpe_template_fail(render, "format(): '%.*s' is no form that is supported", SHOWN(text));
@@ -319,30 +314,23 @@ static void put_formed(struct render *render, struct builder *to, struct value v
 {
     struct form form = read_form(render, spec);
     double real = 0.0;
-    bool number = value.kind != KIND_BOOL && dpe_template_number(value, &real);
-    number = number || (value.kind == KIND_BOOL && form.type != 0);
-    if (render->status != DPE_OK) {
-        return;
-    }
-    if (!number && (form.type == 0 || form.type == 's') && spec.n > 0 &&
-        value.kind != KIND_STRING) {
+    bool number = dpe_template_number(value, &real) && (value.kind != KIND_BOOL || form.type != 0);
+    bool plain = form.type == 0 || form.type == 's';
+    if (!number && plain && spec.n > 0 && value.kind != KIND_STRING) {
         dpe_template_fail(render, "format(): %s takes no form", dpe_template_kind_name(value));
-    } else if (!number && (form.type == 0 || form.type == 's')) {
+    }
+    if (!number && plain) {
         put_text(render, to, &form, dpe_template_str(render, value));
     } else if (number && form.type != 0 && strchr("eEfFgG%", form.type) != NULL) {
-        (void)dpe_template_number(value, &real);
+        put_real(render, to, &form, real);
+    } else if (value.kind == KIND_FLOAT && form.type == 0 && form.precision >= 0) {
+        form.type = 'g';
         put_real(render, to, &form, real);
     } else if (value.kind == KIND_FLOAT && form.type == 0) {
         struct builder digits = {0};
-        bool minus = signbit(value.real) != 0;
-        if (form.precision >= 0) {
-            form.type = 'g';
-            put_real(render, to, &form, value.real);
-            return;
-        }
-        dpe_template_write_float(render, &digits, fabs(value.real));
+        dpe_template_write_float(render, &digits, fabs(real));
         dpe_template_put(render, &digits, "", 1);
-        put_number(render, to, &form, minus, "", digits.n > 0 ? digits.bytes : "");
+        put_number(render, to, &form, signbit(real) != 0, "", digits.bytes);
     } else if (number && value.kind != KIND_FLOAT &&
                (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
         put_integer(render, to, &form, dpe_template_whole(value));
@@ -362,28 +350,26 @@ static struct value field_value(struct render *render, struct dpe_span name,
     }
     struct dpe_span first = {name.s, n};
     const char *digits = first.s;
-    size_t count = strspn(digits, "0123456789");
-    struct value value = dpe_template_undefined(first);
-    bool numbered = n > 0 && count >= n;
+    struct value value = dpe_template_nothing();
+    bool numbered = n > 0 && strspn(digits, "0123456789") >= n;
     if (n == 0 || numbered) {
         if ((*next > 0 && numbered) || (*next < 0 && !numbered)) {
-            return dpe_template_fail(render, "format(): fields with and without numbers");
+            dpe_template_fail(render, "format(): fields with and without numbers");
         }
         int64_t at = numbered ? read_width(render, &digits, first.s + n) : *next;
         *next = numbered ? -1 : *next + 1;
         if (at >= (int64_t)args->n) {
-            return dpe_template_fail(render, "format(): there is no argument %lld", (long long)at);
+            dpe_template_fail(render, "format(): there is no argument %lld", (long long)at);
         }
         value = args->at[at];
     } else {
-        const struct value *named =
-            dpe_template_dict_get(render, &args->named, dpe_template_string(first));
+        const struct value *named = dpe_template_named(&args->named, first);
         if (named == NULL || named->kind == KIND_UNDEFINED) {
-            return dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
+            dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
         }
         value = *named;
     }
-    while (n < name.n && render->status == DPE_OK) {
+    while (n < name.n) {
         bool item = name.s[n] == '[';
         size_t start = n + 1;
         for (n = start;
@@ -392,10 +378,7 @@ static struct value field_value(struct render *render, struct dpe_span name,
         }
         struct dpe_span part = {name.s + start, n - start};
         n += item;
-        bool index = part.n > 0 && strspn(part.s, "0123456789") >= part.n;
-        value = dpe_template_item(render, value,
-                                  index ? dpe_template_digits(render, part.s, part.n)
-                                        : dpe_template_string(part));
+        value = dpe_template_item(render, value, dpe_template_key(render, part));
     }
     return value;
 }
@@ -410,7 +393,6 @@ static void one_field(struct render *render, struct builder *to, const char **at
         dpe_template_fail(render, close == NULL
                                       ? "format(): a field has no end"
                                       : "format(): a field within a field is not supported");
-        return;
     }
     size_t n = 0;
     while (s + n < close && s[n] != '!' && s[n] != ':') {
@@ -429,17 +411,16 @@ static void one_field(struct render *render, struct builder *to, const char **at
         spec = (struct dpe_span){s + 1, (size_t)(close - s - 1)};
     }
     *at = close + 1;
-    if (render->status == DPE_OK) {
-        put_formed(render, to, value, spec);
-    }
+    put_formed(render, to, value, spec);
 }
 
-struct value dpe_template_format(struct render *render, struct value text, const struct args *args)
+struct value dpe_template_format(struct render *render, struct args *args)
 {
     struct builder built = {0};
-    const char *end = text.text.s + text.text.n;
+    const char *end = args->of.text.s + args->of.text.n;
     int64_t next = 0;
-    for (const char *s = text.text.s; s < end && dpe_template_step(render, 1);) {
+    for (const char *s = args->of.text.s; s < end;) {
+        dpe_template_step(render, 1);
         if (*s != '{' && *s != '}') {
             const char *from = s;
             while (s < end && *s != '{' && *s != '}') {
@@ -450,7 +431,7 @@ struct value dpe_template_format(struct render *render, struct value text, const
             dpe_template_put(render, &built, s, 1);
             s += 2;
         } else if (*s == '}') {
-            return dpe_template_fail(render, "format(): a single '}'");
+            dpe_template_fail(render, "format(): a single '}'");
         } else {
             s++;
             one_field(render, &built, &s, end, args, &next);
@@ -462,32 +443,32 @@ struct value dpe_template_format(struct render *render, struct value text, const
 /* -------------------------------------------------------------------------------------- filters */
 
 /* "text"|format(…): text % arguments. */
-static struct value do_format(struct render *render, struct value of, const struct args *args)
+static struct value do_format(struct render *render, struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
-    struct pairs named = args->named;
     struct items items = {.at = args->at, .n = args->n};
-    if (args->n > 0 && named.n > 0) {
-        return dpe_template_fail(render, "format: either arguments with names or without");
+    if (args->n > 0 && args->named.n > 0) {
+        dpe_template_fail(render, "format: either arguments with names or without");
     }
-    return dpe_template_percent(render, text,
-                                named.n > 0 ? (struct value){.kind = KIND_DICT, .pairs = &named}
-                                            : (struct value){.kind = KIND_TUPLE, .items = &items});
+    return dpe_template_percent(render, dpe_template_str(render, args->of),
+                                args->named.n > 0
+                                    ? (struct value){.kind = KIND_DICT, .pairs = &args->named}
+                                    : (struct value){.kind = KIND_TUPLE, .items = &items});
 }
 
 struct value dpe_template_escape(struct render *render, struct value of)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    struct dpe_span text = dpe_template_str(render, of);
-    struct builder built = {0};
     if (of.kind == KIND_STRING && of.markup) {
         return of;
     }
-    for (size_t i = 0; i < text.n && dpe_template_step(render, 1); i++) {
+    struct dpe_span text = dpe_template_str(render, of);
+    struct builder built = {0};
+    dpe_template_step(render, text.n);
+    for (size_t i = 0; i < text.n; i++) {
         const char *known = text.s[i] != '\0' ? strchr(from, text.s[i]) : NULL;
         if (known != NULL) {
-            dpe_template_put_span(render, &built, dpe_span_of(to[known - from]));
+            dpe_template_put_text(render, &built, to[known - from]);
         } else {
             dpe_template_put(render, &built, text.s + i, 1);
         }
@@ -497,20 +478,19 @@ struct value dpe_template_escape(struct render *render, struct value of)
     return escaped;
 }
 
-static struct value do_escape(struct render *render, struct value of, const struct args *args)
+/* `how`: what is marked, too. */
+static struct value do_escape(struct render *render, struct args *args)
 {
-    bool again = args->how != 0;
-    return dpe_template_escape(render,
-                               again ? dpe_template_string(dpe_template_str(render, of)) : of);
+    args->of.markup = args->of.markup && args->how == 0;
+    return dpe_template_escape(render, args->of);
 }
 
 /* Runs of letters, digits and '_'. */
-static struct value do_wordcount(struct render *render, struct value of, const struct args *args)
+static struct value do_wordcount(struct render *render, struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
+    struct dpe_span text = dpe_template_str(render, args->of);
     int64_t words = 0;
     bool inside = false;
-    (void)args;
     dpe_template_step(render, text.n / 16);
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         bool word = dpe_py_word(dpe_py_next(text.s + i, text.s + text.n, &n));
@@ -521,20 +501,16 @@ static struct value do_wordcount(struct render *render, struct value of, const s
 }
 
 /* At most `length` characters, the end's among them, unless only `leeway` more are there. */
-static struct value do_truncate(struct render *render, struct value of, const struct args *args)
+static struct value do_truncate(struct render *render, struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
-    int64_t length = dpe_template_arg_int(render, args, 0, "length", 255);
-    bool kill = dpe_template_arg_bool(args, 1);
-    struct dpe_span end = dpe_template_arg_text(render, args, 2, "end", "...");
-    int64_t leeway = dpe_template_given(args, 3) != NULL
-                         ? dpe_template_arg_int(render, args, 3, "leeway", 5)
-                         : 5;
-    int64_t tail = (int64_t)dpe_template_characters(render, end);
+    struct dpe_span text = dpe_template_str(render, args->of);
+    int64_t length = args->at[0].integer;
+    bool kill = dpe_template_truth(args->at[1]);
+    int64_t leeway = args->at[3].integer;
+    int64_t tail = (int64_t)dpe_template_characters(render, args->at[2].text);
     int64_t n = (int64_t)dpe_template_characters(render, text);
     if (length < tail || leeway < 0) {
-        return dpe_template_fail(render, "truncate: expected a length of at least %lld",
-                                 (long long)tail);
+        dpe_template_fail(render, "truncate: expected a length of at least %lld", (long long)tail);
     }
     if (n <= length + leeway) {
         return dpe_template_string(text);
@@ -545,7 +521,8 @@ static struct value do_truncate(struct render *render, struct value of, const st
         space--;
     }
     text.n = space > 0 ? space - 1 : text.n;
-    return dpe_template_binary(render, OP_ADD, dpe_template_string(text), dpe_template_string(end));
+    return dpe_template_binary(render, OP_ADD, dpe_template_string(text),
+                               dpe_template_string(args->at[2].text));
 }
 
 const struct known dpe_template_format_filters[] = {
@@ -554,6 +531,6 @@ const struct known dpe_template_format_filters[] = {
     {"escape", "", do_escape},
     {"forceescape", "", do_escape, true},
     {"wordcount", "", do_wordcount},
-    {"truncate", "length= killwords= end= leeway=", do_truncate},
+    {"truncate", "#length=255,killwords=,$end='...',~#leeway=5", do_truncate},
     {NULL},
 };

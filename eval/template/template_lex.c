@@ -1,8 +1,7 @@
-/* Templates into tokens, with the white space that trim_blocks and lstrip_blocks leave;
- * and the refusal of a template, with its line. */
+/* Templates into tokens, with the white space that trim_blocks and lstrip_blocks leave; what reads
+ * them. */
 #include "eval/template/template_parts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,20 +18,6 @@ struct lexer {
     int n_open;
 };
 
-struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-{
-    if (parse->status == DPE_OK) {
-        char text[512];
-        va_list args;
-        va_start(args, format);
-        vsnprintf(text, sizeof text, format, args);
-        va_end(args);
-        parse->status =
-            dpe_fail(parse->err, DPE_BAD_DATA, "%s: line %d: %s", parse->where, line, text);
-    }
-    return &parse->spare;
-}
-
 static int line_at(struct lexer *lexer, const char *at)
 {
     for (; lexer->counted < at; lexer->counted++) {
@@ -44,13 +29,10 @@ static int line_at(struct lexer *lexer, const char *at)
 static void add(struct lexer *lexer, enum token_kind kind, struct dpe_span text)
 {
     struct parse *parse = lexer->parse;
-    if (parse->status == DPE_OK) {
-        parse->status = DPE_ROOM(&parse->tokens, parse->n_tokens, parse->err, "%s: out of memory",
-                                 parse->where);
+    if (!dpe_make_room(&parse->tokens, parse->n_tokens, sizeof *parse->tokens)) {
+        dpe_template_no_memory(&parse->render);
     }
-    if (parse->status == DPE_OK) {
-        parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
-    }
+    parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
 }
 
 static const char *after_space(const char *at, const char *end)
@@ -113,7 +95,6 @@ static void skip_comment(struct lexer *lexer)
     const char *end = strstr(lexer->at, "#}");
     if (end == NULL) {
         dpe_template_refuse(lexer->parse, line, "the comment that begins here has no end");
-        return;
     }
     char sign = end > lexer->at ? sign_at(end - 1) : '\0';
     lexer->at = end + 2;
@@ -146,9 +127,9 @@ static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
 {
     static const char from[] = "\\'\"abfnrtv";
     static const char to[] = "\\'\"\a\b\f\n\r\t\v";
-    char *out = dpe_template_alloc(&lexer->parse->made->arena, in.n + 1);
+    char *out = dpe_template_get(&lexer->parse->render, in.n + 1);
     size_t m = 0;
-    for (const char *s = in.s; s < in.s + in.n && out != NULL; s++) {
+    for (const char *s = in.s; s < in.s + in.n; s++) {
         if (*s != '\\') {
             out[m++] = *s;
             continue;
@@ -162,7 +143,6 @@ static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
             size_t n = unescape_hex(&s, digits, out + m);
             if (n == 0) {
                 dpe_template_refuse(lexer->parse, lexer->line, "a broken \\%c in a string", c);
-                break;
             }
             m += n;
         } else if (c >= '0' && c <= '7') {
@@ -174,15 +154,10 @@ static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
         } else if (c == 'N') {
             dpe_template_refuse(lexer->parse, lexer->line,
                                 "\\N in a string is not supported; write \\x or \\u");
-            break;
         } else if (c != '\n') {
             out[m++] = '\\';
             out[m++] = c;
         }
-    }
-    if (out == NULL) {
-        dpe_template_refuse(lexer->parse, lexer->line, "out of memory");
-        return (struct dpe_span){"", 0};
     }
     return (struct dpe_span){out, m};
 }
@@ -196,7 +171,6 @@ static void string_token(struct lexer *lexer)
     }
     if (*at == '\0') {
         dpe_template_refuse(lexer->parse, lexer->line, "the string that begins here has no end");
-        return;
     }
     add(lexer, TOKEN_STRING, unescape(lexer, (struct dpe_span){start, (size_t)(at - start)}));
     lexer->at = at + 1;
@@ -231,14 +205,12 @@ static bool based_token(struct lexer *lexer)
         if (__builtin_mul_overflow(value, base, &value) ||
             __builtin_add_overflow(value, digit, &value) || value > INT64_MAX) {
             dpe_template_refuse(lexer->parse, lexer->line, "a number is larger than 64 bits");
-            return true;
         }
     }
-    char *text =
-        n > 2 && !is_name(s[n]) ? dpe_template_alloc(&lexer->parse->made->arena, 24) : NULL;
-    if (text == NULL) {
+    if (n == 2 || is_name(s[n])) {
         return false;
     }
+    char *text = dpe_template_get(&lexer->parse->render, 24);
     int length = snprintf(text, 24, "%llu", (unsigned long long)value);
     add(lexer, TOKEN_INT, (struct dpe_span){text, (size_t)length});
     lexer->at += n;
@@ -263,14 +235,13 @@ static void number_token(struct lexer *lexer)
     if (is_name(s[n]) || (!real && n > 1 && s[0] == '0')) {
         dpe_template_refuse(lexer->parse, lexer->line,
                             "a number that begins with %.*s is not supported", SHOWN(text));
-        return;
     }
     add(lexer, real ? TOKEN_FLOAT : TOKEN_INT, text);
     lexer->at += n;
 }
 
-/* Keeps what is open; false when a bracket closes nothing. */
-static bool nest(struct lexer *lexer, char c)
+/* Keeps what is open. */
+static void nest(struct lexer *lexer, char c)
 {
     static const char opening[] = "([{";
     static const char closing[] = ")]}";
@@ -279,17 +250,14 @@ static bool nest(struct lexer *lexer, char c)
         if (lexer->n_open == MAX_NESTING) {
             dpe_template_refuse(lexer->parse, lexer->line, "more than %d brackets are open",
                                 MAX_NESTING);
-            return false;
         }
         lexer->open[lexer->n_open++] = c;
     } else if (close != NULL) {
         if (lexer->n_open == 0 || lexer->open[lexer->n_open - 1] != opening[close - closing]) {
             dpe_template_refuse(lexer->parse, lexer->line, "unexpected '%c'", c);
-            return false;
         }
         lexer->n_open--;
     }
-    return true;
 }
 
 static void operator_token(struct lexer *lexer)
@@ -300,9 +268,8 @@ static void operator_token(struct lexer *lexer)
     for (int i = 0; operators[i] != NULL; i++) {
         struct dpe_span text = dpe_span_of(operators[i]);
         if (strncmp(lexer->at, text.s, text.n) == 0) {
-            if (text.n > 1 || nest(lexer, text.s[0])) {
-                add(lexer, TOKEN_OPERATOR, text);
-            }
+            nest(lexer, text.s[0]);
+            add(lexer, TOKEN_OPERATOR, text);
             lexer->at += text.n;
             return;
         }
@@ -331,7 +298,7 @@ static void lex_tag(struct lexer *lexer, bool block)
 {
     int begun = lexer->line;
     lexer->n_open = 0;
-    while (lexer->parse->status == DPE_OK) {
+    for (;;) {
         skip_space(lexer);
         line_at(lexer, lexer->at);
         char sign = '\0';
@@ -400,7 +367,6 @@ static bool lex_raw(struct lexer *lexer, const char *at)
         }
     }
     dpe_template_refuse(lexer->parse, line, "the raw block that begins here has no {%% endraw %%}");
-    return true;
 }
 
 /* Where the next tag begins, or the end of the text. */
@@ -413,15 +379,31 @@ static const char *next_tag(const struct lexer *lexer)
     return at != NULL ? at : lexer->end;
 }
 
-void dpe_template_lex(struct parse *parse, struct dpe_span source)
+/* A copy, which a NUL ends, whose lines end in \n, without the last line's end, as Jinja reads it.
+ */
+static struct dpe_span normal_lines(struct render *render, const char *source, size_t n)
 {
+    char *out = dpe_template_get(render, n + 1);
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        out[m++] = source[i] == '\r' ? '\n' : source[i];
+        i += source[i] == '\r' && i + 1 < n && source[i + 1] == '\n';
+    }
+    m -= m > 0 && out[m - 1] == '\n';
+    out[m] = '\0';
+    return (struct dpe_span){out, m};
+}
+
+struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t n)
+{
+    struct dpe_span lines = normal_lines(&parse->render, source, n);
     struct lexer lexer = {.parse = parse,
-                          .at = source.s,
-                          .end = source.s + source.n,
-                          .counted = source.s,
+                          .at = lines.s,
+                          .end = lines.s + lines.n,
+                          .counted = lines.s,
                           .line = 1,
                           .line_start = true};
-    while (parse->status == DPE_OK && lexer.at < lexer.end) {
+    while (lexer.at < lexer.end) {
         const char *at = next_tag(&lexer);
         if (at == lexer.end) {
             add(&lexer, TOKEN_DATA, (struct dpe_span){lexer.at, (size_t)(at - lexer.at)});
@@ -440,4 +422,88 @@ void dpe_template_lex(struct parse *parse, struct dpe_span source)
     }
     line_at(&lexer, lexer.end);
     add(&lexer, TOKEN_END, (struct dpe_span){"", 0});
+    return lines;
+}
+
+bool dpe_template_spells(const struct dpe_template *parsed, const char *letters)
+{
+    const char *source = parsed->source.s;
+    const char *at = strstr(source, letters);
+    while (at != NULL && ((at > source && is_name(at[-1])) || is_name(at[strlen(letters)]))) {
+        at = strstr(at + 1, letters);
+    }
+    return at != NULL;
+}
+
+/* ------------------------------------------------------------------------------- reading tokens */
+
+struct node *dpe_template_node(struct parse *parse, runs *run)
+{
+    struct node *node = dpe_template_get(&parse->render, sizeof *node);
+    node->run = run;
+    node->line = dpe_template_token(parse)->line;
+    return node;
+}
+
+const struct token *dpe_template_token(const struct parse *parse)
+{
+    return &parse->tokens[parse->at];
+}
+
+bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text)
+{
+    const struct token *token = dpe_template_token(parse);
+    return token->kind == kind && (text == NULL || dpe_span_equal(token->text, dpe_span_of(text)));
+}
+
+bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text)
+{
+    bool is = dpe_template_is(parse, kind, text);
+    parse->at += is;
+    return is;
+}
+
+static const char *token_name(enum token_kind kind)
+{
+    static const char *const names[] = {
+        [TOKEN_END] = "the end of the template",
+        [TOKEN_DATA] = "text",
+        [TOKEN_PRINT] = "text",
+        [TOKEN_PRINT_END] = "}}",
+        [TOKEN_BLOCK] = "text",
+        [TOKEN_BLOCK_END] = "%}",
+        [TOKEN_NAME] = "a name",
+        [TOKEN_STRING] = "a string",
+        [TOKEN_INT] = "a token",
+        [TOKEN_FLOAT] = "a token",
+        [TOKEN_OPERATOR] = "a token",
+    };
+    return names[kind];
+}
+
+void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text)
+{
+    if (dpe_template_take(parse, kind, text)) {
+        return;
+    }
+    const struct token *token = dpe_template_token(parse);
+    bool show = token->kind == TOKEN_NAME || token->kind == TOKEN_OPERATOR ||
+                token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT;
+    struct dpe_span found = show ? token->text : dpe_span_of(token_name(token->kind));
+    dpe_template_refuse(parse, token->line, "expected %s, found %.*s",
+                        text != NULL ? text : token_name(kind), SHOWN(found));
+}
+
+struct dpe_span dpe_template_take_name(struct parse *parse)
+{
+    struct dpe_span name = dpe_template_token(parse)->text;
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    return name;
+}
+
+void dpe_template_deeper(struct parse *parse, int line, int most, const char *what)
+{
+    if (++parse->depth > most) {
+        dpe_template_refuse(parse, line, "%s nested more than %d deep", what, most);
+    }
 }

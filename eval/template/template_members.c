@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define FAR (INT64_C(1) << 40) /* of a bound: beyond any text */
+
 static struct value loop_member(struct render *render, const struct loop *loop,
                                 struct dpe_span name)
 {
@@ -24,26 +26,26 @@ static struct value loop_member(struct render *render, const struct loop *loop,
         return dpe_template_bool(name.s[0] == 'f' ? index == 0 : index == n - 1);
     }
     if (dpe_span_equal(name, dpe_span_of("previtem"))) {
-        return index > 0 ? loop->over.at[index - 1] : dpe_template_undefined(name);
+        return index > 0 ? loop->over.at[index - 1] : dpe_template_undefined("previtem");
     }
     if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
-        return index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined(name);
+        return index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined("nextitem");
     }
     return dpe_template_fail(render, "loop.%.*s is not supported", SHOWN(name));
 }
 
-static struct value do_cycle(struct render *render, struct value self, const struct args *args)
+static struct value do_cycle(struct render *render, struct args *args)
 {
-    return args->n > 0 ? args->at[self.loop->index % args->n]
+    return args->n > 0 ? args->at[args->of.loop->index % args->n]
                        : dpe_template_fail(render, "loop.cycle needs an argument");
 }
 
 /* Whether the values are others than at the last call in this loop. */
-static struct value do_changed(struct render *render, struct value self, const struct args *args)
+static struct value do_changed(struct render *render, struct args *args)
 {
     struct value now = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    bool same = dpe_template_equal(render, self.loop->last, now);
-    self.loop->last = now;
+    bool same = dpe_template_equal(render, args->of.loop->last, now);
+    args->of.loop->last = now;
     return dpe_template_bool(!same);
 }
 
@@ -54,10 +56,10 @@ const struct known dpe_template_loop_methods[] = {
 };
 
 /* next, and reset with `how`. */
-static struct value do_turn(struct render *render, struct value self, const struct args *args)
+static struct value do_turn(struct render *render, struct args *args)
 {
     (void)render;
-    struct items *all = self.items;
+    struct items *all = args->of.items;
     struct value now = all->at[all->turn];
     all->turn = args->how != 0 ? 0 : (all->turn + 1) % all->n;
     return args->how != 0 ? dpe_template_none() : now;
@@ -93,28 +95,21 @@ static struct value macro_member(struct render *render, const struct node *node,
             return dpe_template_bool((node->reads & catches[i].reads) != 0);
         }
     }
-    return dpe_template_undefined(name);
-}
-
-static struct value bind(struct render *render, struct value self, const struct known *method)
-{
-    struct bound *bound = dpe_template_get(render, sizeof *bound);
-    if (bound == NULL) {
-        return dpe_template_nothing();
-    }
-    *bound = (struct bound){self, method};
-    return (struct value){.kind = KIND_METHOD, .bound = bound};
+    return (struct value){.kind = KIND_UNDEFINED, .text = name};
 }
 
 struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name)
 {
+    const struct value missing = {.kind = KIND_UNDEFINED, .text = name};
     if (of.kind == KIND_UNDEFINED) {
-        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no '%.*s'",
-                                 SHOWN(of.text), SHOWN(name));
+        dpe_template_fail(render, "'%.*s' is not defined, so that it has no '%.*s'", SHOWN(of.text),
+                          SHOWN(name));
     }
     const struct known *method = dpe_template_find_method(of.kind, name);
     if (method != NULL) {
-        return bind(render, of, method);
+        struct bound *bound = dpe_template_get(render, sizeof *bound);
+        *bound = (struct bound){of, method};
+        return (struct value){.kind = KIND_METHOD, .bound = bound};
     }
     if (of.kind == KIND_LOOP) {
         return loop_member(render, of.loop, name);
@@ -122,12 +117,12 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
     if (of.kind == KIND_DICT || of.kind == KIND_NAMESPACE) {
         const struct value *value =
             dpe_template_dict_get(render, of.pairs, dpe_template_string(name));
-        return value != NULL ? *value : dpe_template_undefined(name);
+        return value != NULL ? *value : missing;
     }
     if (of.kind == KIND_TUPLE && of.items->grouped) {
         bool key = dpe_span_equal(name, dpe_span_of("grouper"));
         return key || dpe_span_equal(name, dpe_span_of("list")) ? of.items->at[key ? 0 : 1]
-                                                                : dpe_template_undefined(name);
+                                                                : missing;
     }
     if (of.kind == KIND_MACRO) {
         return macro_member(render, of.macro->node, name);
@@ -138,28 +133,28 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
     if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("items"))) {
         return (struct value){.kind = KIND_TUPLE, .items = of.items};
     }
-    if (of.kind == KIND_JOINER &&
-        (dpe_span_equal(name, dpe_span_of("sep")) || dpe_span_equal(name, dpe_span_of("used")))) {
-        return name.s[0] == 's' ? of.items->at[0] : dpe_template_bool(of.items->turn > 0);
+    if (of.kind == KIND_JOINER && dpe_span_equal(name, dpe_span_of("sep"))) {
+        return of.items->at[0];
     }
-    return dpe_template_undefined(name);
+    if (of.kind == KIND_JOINER && dpe_span_equal(name, dpe_span_of("used"))) {
+        return dpe_template_bool(of.items->turn > 0);
+    }
+    return missing;
 }
 
-/* A character or an item; undefined when there is none. */
-static struct value by_index(struct render *render, struct value of, int64_t index)
+/* Items, or characters. */
+static int64_t length(struct render *render, struct value of)
 {
-    int64_t n = of.kind == KIND_STRING ? (int64_t)dpe_template_characters(render, of.text)
-                                       : (int64_t)of.items->n;
-    index += index < 0 ? n : 0;
-    if (index < 0 || index >= n) {
-        return dpe_template_undefined(dpe_span_of("an item that is not there"));
-    }
-    if (of.kind != KIND_STRING) {
-        return of.items->at[index];
-    }
-    size_t end = dpe_template_offset(render, of.text, (size_t)index + 1);
-    size_t start = dpe_template_offset(render, of.text, (size_t)index);
-    return dpe_template_string((struct dpe_span){of.text.s + start, end - start});
+    return (int64_t)(of.kind == KIND_STRING ? dpe_template_characters(render, of.text)
+                                            : of.items->n);
+}
+
+/* Characters from `start` to before `stop`. */
+static struct value part(struct render *render, struct dpe_span text, int64_t start, int64_t stop)
+{
+    size_t to = dpe_template_offset(render, text, (size_t)stop);
+    size_t from = dpe_template_offset(render, text, (size_t)start);
+    return dpe_template_string((struct dpe_span){text.s + from, to - from});
 }
 
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path)
@@ -167,23 +162,17 @@ struct value dpe_template_attribute(struct render *render, struct value of, stru
     if (path.kind == KIND_INT) {
         return dpe_template_item(render, of, path);
     }
-    struct dpe_span rest = path.text;
-    if (path.kind != KIND_STRING) {
-        return path.kind == KIND_NONE
-                   ? of
-                   : dpe_template_fail(render, "expected the name of an attribute");
+    if (path.kind == KIND_NONE) {
+        return of;
     }
-    while (rest.n > 0 && render->status == DPE_OK) {
+    if (path.kind != KIND_STRING) {
+        dpe_template_fail(render, "expected the name of an attribute");
+    }
+    struct dpe_span rest = path.text;
+    while (rest.n > 0) {
         const char *dot = memchr(rest.s, '.', rest.n);
         struct dpe_span name = {rest.s, dot != NULL ? (size_t)(dot - rest.s) : rest.n};
-        size_t digits = 0;
-        while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
-            digits++;
-        }
-        of = dpe_template_item(render, of,
-                               digits > 0 && digits == name.n
-                                   ? dpe_template_digits(render, name.s, name.n)
-                                   : dpe_template_string(name));
+        of = dpe_template_item(render, of, dpe_template_key(render, name));
         size_t used = name.n + (dot != NULL);
         rest.s += used;
         rest.n -= used;
@@ -191,43 +180,56 @@ struct value dpe_template_attribute(struct render *render, struct value of, stru
     return of;
 }
 
+struct value dpe_template_key(struct render *render, struct dpe_span name)
+{
+    size_t digits = 0;
+    while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
+        digits++;
+    }
+    return digits > 0 && digits == name.n ? dpe_template_digits(render, name.s, name.n)
+                                          : dpe_template_string(name);
+}
+
 struct value dpe_template_item(struct render *render, struct value of, struct value key)
 {
+    const struct value missing = dpe_template_undefined("an item that is not there");
+    bool text = of.kind == KIND_STRING;
     if (of.kind == KIND_DICT) {
         const struct value *value = dpe_template_dict_get(render, of.pairs, key);
         if (value != NULL) {
             return *value;
         }
     }
-    bool ordered = of.kind == KIND_STRING || of.kind == KIND_LIST || of.kind == KIND_TUPLE;
-    if (ordered && (key.kind == KIND_INT || key.kind == KIND_BOOL)) {
-        return by_index(render, of, key.integer);
+    if ((text || of.kind == KIND_LIST || of.kind == KIND_TUPLE) &&
+        (key.kind == KIND_INT || key.kind == KIND_BOOL)) {
+        int64_t n = length(render, of);
+        int64_t index = key.integer + (key.integer < 0 ? n : 0);
+        if (index < 0 || index >= n) {
+            return missing;
+        }
+        return text ? part(render, of.text, index, index + 1) : of.items->at[index];
     }
     if (key.kind == KIND_STRING) {
         return dpe_template_member(render, of, key.text);
     }
     if (of.kind == KIND_UNDEFINED) {
-        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                 SHOWN(of.text));
+        dpe_template_fail(render, "'%.*s' is not defined, so that it has no items", SHOWN(of.text));
     }
-    return dpe_template_undefined(dpe_span_of("an item that is not there"));
+    return missing;
 }
 
 /* Where a slice's bound lies: from the end when it is negative, within low … high. */
 static int64_t clamp(int64_t at, int64_t n, int64_t low, int64_t high)
 {
-    at += at < 0 ? n : 0;
-    return at < low ? low : at > high ? high : at;
+    return dpe_most(low, dpe_least(high, at + (at < 0 ? n : 0)));
 }
 
-static bool slice_bound(struct render *render, const struct node *node, int64_t *at)
+/* A bound, or `fallback` for none. */
+static int64_t bound(struct render *render, struct value value, int64_t fallback)
 {
-    if (node == NULL) {
-        return false;
-    }
-    struct value value = dpe_template_whole(dpe_template_eval(render, node));
-    if (value.kind == KIND_NONE || render->status != DPE_OK) {
-        return false;
+    value = dpe_template_whole(value);
+    if (value.kind == KIND_NONE) {
+        return fallback;
     }
     if (value.kind == KIND_DIGITS) {
         value = dpe_template_int(value.text.s[0] == '-' ? INT64_MIN : INT64_MAX);
@@ -235,60 +237,42 @@ static bool slice_bound(struct render *render, const struct node *node, int64_t 
     if (value.kind != KIND_INT) {
         dpe_template_fail(render, "expected an integer in a slice, found %s",
                           dpe_template_kind_name(value));
-        return false;
     }
-    /* Far beyond any text; so that sums of bounds fit. */
-    const int64_t far = INT64_C(1) << 40;
-    *at = value.integer > far ? far : value.integer < -far ? -far : value.integer;
-    return true;
+    return dpe_most(-FAR, dpe_least(FAR, value.integer));
 }
 
-struct value dpe_template_slice(struct render *render, struct value of, const struct node *node)
+struct value dpe_template_slice(struct render *render, struct value of,
+                                const struct value bounds[3])
 {
     bool text = of.kind == KIND_STRING;
+    if (of.kind == KIND_UNDEFINED) {
+        dpe_template_fail(render, "'%.*s' is not defined, so that it has no items", SHOWN(of.text));
+    }
     if (!text && of.kind != KIND_LIST && of.kind != KIND_TUPLE) {
-        return of.kind == KIND_UNDEFINED
-                   ? dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                       SHOWN(of.text))
-                   : dpe_template_fail(render, "%s has no slices", dpe_template_kind_name(of));
+        dpe_template_fail(render, "%s has no slices", dpe_template_kind_name(of));
     }
-    int64_t n = text ? (int64_t)dpe_template_characters(render, of.text) : (int64_t)of.items->n;
-    int64_t step = 1;
-    int64_t start = 0;
-    int64_t stop = 0;
-    slice_bound(render, node->c, &step);
+    int64_t n = length(render, of);
+    int64_t step = bound(render, bounds[2], 1);
     if (step == 0) {
-        return dpe_template_fail(render, "the step of a slice is 0");
+        dpe_template_fail(render, "the step of a slice is 0");
     }
-    bool has_start = slice_bound(render, node->a, &start);
-    bool has_stop = slice_bound(render, node->b, &stop);
-    if (step > 0) {
-        start = has_start ? clamp(start, n, 0, n) : 0;
-        stop = has_stop ? clamp(stop, n, 0, n) : n;
-    } else {
-        start = has_start ? clamp(start, n, -1, n - 1) : n - 1;
-        stop = has_stop ? clamp(stop, n, -1, n - 1) : -1;
-    }
-    if (render->status != DPE_OK) {
-        return dpe_template_nothing();
-    }
+    /* Backwards from the last item to before the first. */
+    int64_t low = step > 0 ? 0 : -1;
+    int64_t high = step > 0 ? n : n - 1;
+    int64_t start = clamp(bound(render, bounds[0], step > 0 ? 0 : FAR), n, low, high);
+    int64_t stop = clamp(bound(render, bounds[1], step > 0 ? FAR : -FAR), n, low, high);
     if (text && step == 1) {
-        size_t from = dpe_template_offset(render, of.text, (size_t)start);
-        size_t to = stop > start ? dpe_template_offset(render, of.text, (size_t)stop) : from;
-        return dpe_template_string((struct dpe_span){of.text.s + from, to - from});
+        return part(render, of.text, start, dpe_most(start, stop));
     }
     struct items all = dpe_template_items(render, of);
     struct value kept = dpe_template_list(render, text ? KIND_LIST : of.kind, all.n);
     struct builder built = {0};
-    for (int64_t i = start; render->status == DPE_OK && (step > 0 ? i < stop : i > stop);
-         i += step) {
+    for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step) {
         if (text) {
             dpe_template_put_span(render, &built, all.at[i].text);
         } else {
             dpe_template_add(render, kept, all.at[i]);
         }
     }
-    return render->status != DPE_OK ? dpe_template_nothing()
-           : text                   ? dpe_template_built(&built)
-                                    : kept;
+    return text ? dpe_template_built(&built) : kept;
 }

@@ -1,26 +1,20 @@
 /**
  * @file template_parts.h
  * What the files of the template room share: memory, nodes, values, the state of a rendering.
+ *
+ * A failure leaves the parse or the rendering at once (dpe_template_fail does not return): all that
+ * they hold is in their arena, so that nothing in between has to release anything, or to ask.
  */
 #ifndef DPE_TEMPLATE_PARTS_H
 #define DPE_TEMPLATE_PARTS_H
+
+#include <setjmp.h>
 
 #include "eval/score/pytext.h"
 #include "eval/template/template.h"
 
 /** A name (struct dpe_span) for "%.*s" of a message, which shows 80 bytes of it. */
 #define SHOWN(name) ((name).n < 80 ? (int)(name).n : 80), (name).s
-
-/* --------------------------------------------------------------------------------------- memory */
-
-/** Memory that is freed all at once. */
-struct arena {
-    struct arena_block *blocks;
-    uint64_t used, most;
-};
-/** Cleared bytes, aligned for everything; NULL when `most` is exceeded or memory is out. */
-void *dpe_template_alloc(struct arena *arena, size_t n);
-void dpe_template_release(struct arena *arena);
 
 /* --------------------------------------------------------------------------------------- values */
 
@@ -84,6 +78,10 @@ struct iterator {
     const char
         *name; /**< "dict_keys"; NULL: a generator, which is true, has no length and is read once */
 };
+struct scope {
+    struct scope *outer;
+    struct pairs variables;
+};
 struct loop {
     struct items over;
     size_t index; /**< from 0 */
@@ -101,55 +99,66 @@ struct bound {
     const struct known *method;
 };
 
+/* ------------------------------------------------------------------------------------ rendering */
+
+struct arena {
+    struct arena_block *blocks;
+    uint64_t used, most;
+};
+/** A text that grows within the arena. */
+struct builder {
+    char *bytes;
+    size_t n, capacity;
+};
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+/** The state of a rendering; a parse has one too, for its memory and for failing. */
+struct render {
+    const char *where;
+    struct arena arena;
+    struct dpe_error *err;
+    dpe_status status; /**< of the failure */
+    jmp_buf failed;    /**< where it goes */
+    int line;          /**< of what is computed, for messages */
+    int depth;
+    uint64_t steps, most_steps;
+    struct scope *scope;
+    struct args *spare_args;
+    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
+    struct builder *out;
+    struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
+    enum flow flow;
+    const struct tm *now;
+    /* The last text that an index was looked for in: its characters, and where one of them begins.
+     */
+    struct dpe_span walked;
+    size_t walked_characters, walked_index, walked_byte;
+};
+
+/** Leave with "WHERE: line N: …" in `err`. It has the type of a value for the place of one. */
+struct value dpe_template_fail(struct render *render, const char *format, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
+/** Leave with DPE_NO_MEMORY. */
+void dpe_template_no_memory(struct render *render) __attribute__((noreturn));
+/** Cleared memory, aligned for everything, which is freed with all other at the end. */
+void *dpe_template_get(struct render *render, size_t n);
+/** Counts n steps, and fails when there are too many of them, or the recursion is too deep. */
+void dpe_template_step(struct render *render, uint64_t n);
+/** Room for `more` elements of `size` bytes behind n at *list (the address of a pointer); grows to
+ * twice as many. */
+void dpe_template_room(struct render *render, void *list, size_t n, size_t *capacity, size_t more,
+                       size_t size);
+void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n);
+void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text);
+void dpe_template_put_often(struct render *render, struct builder *to, struct dpe_span text,
+                            int64_t n);
+void dpe_template_put_text(struct render *render, struct builder *to, const char *text);
+
 /* ---------------------------------------------------------------------------------------- nodes */
 
-enum node_kind {
-    /* expressions */
-    NODE_CONST,
-    NODE_NAME,
-    NODE_LIST,
-    NODE_TUPLE,
-    NODE_DICT, /**< list: key, value, key, value … */
-    NODE_COND, /**< b if a else c (c may be NULL) */
-    NODE_OR,
-    NODE_AND,
-    NODE_NOT,
-    NODE_COMPARE, /**< a, then list: operands, each with its op */
-    NODE_BINARY,
-    NODE_CONCAT, /**< list */
-    NODE_MINUS,
-    NODE_PLUS,
-    NODE_MEMBER, /**< a.name */
-    NODE_ITEM,   /**< a[b] */
-    NODE_SLICE,  /**< a:b:c inside of NODE_ITEM */
-    NODE_CALL,   /**< a(list) */
-    NODE_STAR,   /**< *a among arguments */
-    NODE_STARS,  /**< **a among arguments */
-    NODE_FILTER, /**< a | known(list); a NULL: what the block holds; without `known`: there is no
-                    such filter */
-    NODE_TEST,   /**< a is known(list); without `known`: there is no such test */
-    /* statements */
-    NODE_DATA,
-    NODE_PRINT,  /**< a */
-    NODE_IF,     /**< list: NODE_BRANCH */
-    NODE_BRANCH, /**< a (NULL: else), body */
-    NODE_FOR,    /**< c: target; a, condition b (or NULL); body, other; recursive */
-    NODE_SET,    /**< c: target; a, or NULL: body, then the filters b (or NULL) */
-    NODE_MACRO,  /**< name, list: parameters (NODE_NAME with default a); body; reads */
-    NODE_CALLER, /**< {% call(list) a %}: a macro of list and body, as `caller` of the call a */
-    NODE_WITH,   /**< list: names with their values a; body */
-    NODE_SCOPE,  /**< body, then the filters b (or NULL) */
-    NODE_BREAK,
-    NODE_CONTINUE,
-};
 enum op {
-    OP_ADD,
-    OP_SUBTRACT,
-    OP_MULTIPLY,
-    OP_DIVIDE,
-    OP_FLOOR,
-    OP_MODULO,
-    OP_POWER,
+    OP_NOTHING,
+    OP_OR,
+    OP_AND,
     OP_EQUAL,
     OP_UNEQUAL,
     OP_LESS,
@@ -158,13 +167,45 @@ enum op {
     OP_GREATER_EQUAL,
     OP_IN,
     OP_NOT_IN,
+    OP_ADD,
+    OP_SUBTRACT,
+    OP_CONCAT,
+    OP_MULTIPLY,
+    OP_DIVIDE,
+    OP_FLOOR,
+    OP_MODULO,
+    OP_POWER,
+    N_OPS,
 };
+/** What binds tighter comes later. */
+enum level {
+    LEVEL_OR,
+    LEVEL_AND,
+    LEVEL_NOT,
+    LEVEL_COMPARE,
+    LEVEL_SUM,
+    LEVEL_CONCAT,
+    LEVEL_PRODUCT,
+    LEVEL_POWER,
+    LEVEL_UNARY,
+};
+/** What stands between two operands, by enum op. */
+struct between {
+    const char *text;
+    enum level level;
+};
+extern const struct between dpe_template_betweens[N_OPS];
+
+/** What a node does: the value of an expression; a statement writes, and its value is nothing. */
+typedef struct value runs(struct render *render, const struct node *node);
+/** A part of a template. What a member holds is said where `run` is written. */
 struct node {
-    enum node_kind kind;
+    runs *run;
     enum op op;
     int line;
-    struct dpe_span name, member; /**< member: of a target "name.member" */
-    struct dpe_span keyword;      /**< of an argument "keyword=…"; s NULL: by position */
+    struct dpe_span name, member;
+    struct dpe_span keyword; /**< of an argument "keyword=…"; s NULL: by position */
+    int stars;               /**< of an argument: those in front of it */
     struct node *a, *b, *c;
     struct node *list, *body, *other;
     struct node *next;
@@ -203,26 +244,24 @@ struct token {
     int line;
     struct dpe_span text;
 };
-/** A template on its way to nodes. The first problem stays in `status`; what is made after it is
- * `spare`, which nobody reads, so that no node is NULL. */
+/** A template on its way to nodes. */
 struct parse {
-    struct dpe_template *made;
-    const char *where;
-    struct dpe_error *err;
-    dpe_status status;
-    struct token *tokens; /**< [n_tokens], the last is TOKEN_END */
+    struct render render;
+    struct token *tokens; /**< [n_tokens], the last is TOKEN_END; the heap's */
     size_t n_tokens, at;
     int depth, in_loop;
     unsigned reads; /**< READS_… so far */
     int soft;       /**< within {% if %}: what is not known is refused where it runs */
-    struct node spare;
 };
-/** Records "WHERE: line N: …" unless something failed before. */
-struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/** Cut the source, which a NUL ends, into parse->tokens (owned by the caller: free). */
-void dpe_template_lex(struct parse *parse, struct dpe_span source);
-struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line);
+/** dpe_template_fail of a line. */
+void dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+/** Cut the source into parse->tokens; what is returned has its lines end in \n, and a NUL behind
+ * it.
+ */
+struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t n);
+/** A node of the line of the next token. */
+struct node *dpe_template_node(struct parse *parse, runs *run);
 /** Reading tokens. */
 const struct token *dpe_template_token(const struct parse *parse);
 bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text);
@@ -230,72 +269,27 @@ bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *te
 void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text);
 /** The name that has to stand here. */
 struct dpe_span dpe_template_take_name(struct parse *parse);
-/** An expression; of several with commas between them a tuple. */
-struct node *dpe_template_expression(struct parse *parse);
-struct node *dpe_template_tuple(struct parse *parse, bool conditional);
-/** A primary, its sign, members and calls, and, `with_filters`, filters and tests behind it. */
-struct node *dpe_template_unary(struct parse *parse, bool with_filters);
-/** What {% filter %} names: a filter, and those behind it. */
-struct node *dpe_template_filter_block(struct parse *parse);
-/** Filters "| name(…)" after `inner`. */
+/** One level deeper, of at most so many; parse->depth-- leaves it. */
+void dpe_template_deeper(struct parse *parse, int line, int most, const char *what);
+/** One part of a template. */
+typedef struct node *parses(struct parse *parse);
+/** An expression; one without "a if b" at its end; a primary, its sign, members and calls, filters
+ * and tests. */
+parses dpe_template_expression, dpe_template_plain, dpe_template_unary;
+/** One, or a tuple of several with commas between them. */
+struct node *dpe_template_tuple(struct parse *parse, parses *one);
+/** Several with commas between them, and perhaps one at the end, up to `close`, which is taken. */
+struct node *dpe_template_several(struct parse *parse, const char *close, parses *one);
+/** A filter's name and arguments, applied to `inner`; filters "| name(…)" after `inner`. */
+struct node *dpe_template_filter(struct parse *parse, struct node *inner);
 struct node *dpe_template_filters(struct parse *parse, struct node *inner);
+/** Statements up to a tag with one of these words, which is not taken; `line` is where the block
+ * began. */
+struct node *dpe_template_body(struct parse *parse, const char *const *words, int line);
+/** Whether a node is a call. */
+bool dpe_template_is_call(const struct node *node);
 
-/* ------------------------------------------------------------------------------------ rendering */
-
-struct scope {
-    struct scope *outer;
-    struct variable *variables;
-};
-/** A text that grows within the arena. */
-struct builder {
-    char *bytes;
-    size_t n, capacity;
-};
-enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
-struct render {
-    const char *where;
-    struct arena arena;
-    struct dpe_error *err;
-    dpe_status status; /**< of the first failure; then nothing more happens */
-    int line;          /**< of what is computed, for messages */
-    int depth;
-    uint64_t steps, most_steps;
-    struct scope given; /**< of the variables that the caller gave */
-    struct scope *scope;
-    struct variable *spare; /**< variables that nobody has any more */
-    struct args *spare_args;
-    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
-    struct builder *out;
-    enum flow flow;
-    const struct tm *now;
-    /* The last text that an index was looked for in: its characters, and where one of them begins.
-     */
-    struct dpe_span walked;
-    size_t walked_characters, walked_index, walked_byte;
-};
-/** Arguments as they are given, or bound: then at[i] is that of parameter i. */
-struct args {
-    struct value *at; /**< [n] by position */
-    size_t n, capacity;
-    struct pairs named;
-    uint64_t absent;   /**< bit i: parameter i was left out */
-    unsigned how;      /**< that of the struct known that is called */
-    struct args *next; /**< of those that are not in use */
-};
-
-/** Records "WHERE: line N: …" unless something failed before; returns an undefined value. */
-struct value dpe_template_fail(struct render *render, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/** Memory of the rendering; NULL after recording that there is no more. */
-void *dpe_template_get(struct render *render, size_t n);
-/** Counts n steps; false when something has failed, also that there were too many. */
-bool dpe_template_step(struct render *render, uint64_t n);
-/** Room for `more` elements of `size` bytes behind n at *list (the address of a pointer); grows to
- * twice as many. False after failing. */
-bool dpe_template_room(struct render *render, void *list, size_t n, size_t *capacity, size_t more,
-                       size_t size);
-void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n);
-void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text);
+/* -------------------------------------------------------------------------- making, looking at */
 
 struct value dpe_template_none(void);
 struct value dpe_template_bool(bool truth);
@@ -306,7 +300,7 @@ struct value dpe_template_float(double real);
 struct value dpe_template_string(struct dpe_span text);
 struct value dpe_template_text(const char *text);
 struct value dpe_template_built(const struct builder *built);
-struct value dpe_template_undefined(struct dpe_span name);
+struct value dpe_template_undefined(const char *name);
 /** An undefined value without a name. */
 struct value dpe_template_nothing(void);
 /** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
@@ -317,16 +311,23 @@ struct value dpe_template_list(struct render *render, enum kind kind, size_t n);
 /** A list (or tuple) of these items. */
 struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
                                   size_t n);
-/** Add to a list that was made here; nothing after a failure. */
+/** Add to a list that was made here. */
 void dpe_template_add(struct render *render, struct value list, struct value item);
-struct value dpe_template_dict(struct render *render, enum kind kind);
+void dpe_template_add_all(struct render *render, struct value list, struct items from);
+/** A mapping of these pairs; NULL: of none. */
+struct value dpe_template_dict(struct render *render, enum kind kind, const struct pairs *pairs);
 void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
                            struct value value);
 void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
                                const struct pairs *from);
 /** NULL when it is not there. */
-const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
-                                          struct value key);
+struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
+                                    struct value key);
+/** The same of a variable or an argument, whose key is a string; without a step. */
+struct value *dpe_template_named(const struct pairs *pairs, struct dpe_span name);
+/** Set that of a name, likewise. */
+void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
+                       struct value value);
 struct value dpe_template_of_json(struct render *render, const json_t *json, int depth);
 
 const char *dpe_template_kind_name(struct value value);
@@ -342,55 +343,53 @@ bool dpe_template_holds(struct render *render, enum op op, struct value a, struc
 bool dpe_template_contains(struct render *render, struct value whole, struct value part);
 /** What a loop over the value sees; fails for what cannot be looped over. */
 struct items dpe_template_items(struct render *render, struct value value);
+/** The pairs of a mapping as tuples; fails for another value. */
+struct items dpe_template_pairs(struct render *render, struct value of);
 size_t dpe_template_characters(struct render *render, struct dpe_span text);
 /** Where character `index` (at most the number of characters) begins. */
 size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t index);
 /** The value as {{ }} writes it. */
 void dpe_template_write(struct render *render, struct builder *to, struct value value);
 struct dpe_span dpe_template_str(struct render *render, struct value value);
-/** repr() of a float. */
+/** repr() of a value; of a float. */
+struct dpe_span dpe_template_repr(struct render *render, struct value value);
 void dpe_template_write_float(struct render *render, struct builder *to, double real);
 
 struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name);
 struct value dpe_template_item(struct render *render, struct value of, struct value key);
-struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
-/** After a failure nothing is computed, and the value is nothing, so that only what would go on for
- * long, or looks at another value, has to ask. */
-struct value dpe_template_eval(struct render *render, const struct node *node);
-/** of[start:stop:step], whose bounds are the expressions of `node`. */
-struct value dpe_template_slice(struct render *render, struct value of, const struct node *node);
-/** The pairs of a mapping as tuples; fails for another value. */
-struct items dpe_template_pairs(struct render *render, struct value of);
+/** of[start:stop:step], where a bound may be none. */
+struct value dpe_template_slice(struct render *render, struct value of,
+                                const struct value bounds[3]);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
-/** The arguments of a call; for dpe_template_drop_args when it has returned. */
-struct args *dpe_template_args(struct render *render, const struct node *list);
-/** Nobody looks at them any more: their memory is that of others. */
-void dpe_template_drop_args(struct render *render, struct args *args);
-/** One more argument by name; fails, and is false, where that is given already. */
-bool dpe_template_add_named(struct render *render, struct args *args, struct dpe_span name,
-                            struct value value);
-struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
-/** What a body writes, in a scope of its own. */
-struct value dpe_template_capture(struct render *render, const struct node *body);
-/** loop(values) */
-struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
-                                    const struct args *args);
-const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
-void dpe_template_assign(struct render *render, struct dpe_span name, struct value value);
-/** A scope within another; that one itself after failing, when nobody looks any more. */
-struct scope *dpe_template_scope(struct render *render, struct scope *outer);
+/** A part of such a path: an integer where it is digits, or a string. */
+struct value dpe_template_key(struct render *render, struct dpe_span name);
+struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
+struct value dpe_template_eval(struct render *render, const struct node *node);
 
-/* --------------------------------------------------------------- filters, tests, functions */
+/* ------------------------------------------------------- calls, filters, tests, functions */
 
+/** Arguments as they are given, or bound: then at[i] is that of parameter i. */
+struct args {
+    struct value of;  /**< what stands before "|", "is" or "." */
+    struct value *at; /**< [n] by position */
+    size_t n, capacity;
+    struct pairs named;
+    uint64_t absent;   /**< bit i: parameter i was left out */
+    unsigned how;      /**< that of the struct known that is called */
+    struct args *next; /**< of those that are not in use */
+};
 /** A filter, a test, a function or a method. A table of them ends with one without a name. */
 struct known {
     const char *name;
-    /** A list with blanks between: a name, '=' behind it where it may be left out, "/" in front of
-     * it where it has no name for callers; NULL: the call reads its arguments itself. */
+    /** Its parameters, with commas between; NULL: the call reads its arguments itself. Each is
+     *      [/] [~] [# or $] NAME [= [DEFAULT]]
+     * '/': it has no name for callers; '~': none stands for an argument that is left out; '#': an
+     * integer, '$': a text; '=': it may be left out, and is the default then: an integer, a text in
+     * single quotes, or nothing. */
     const char *params;
-    /** `of` is what stands before "|", "is" or "."; a test returns a truth. */
-    struct value (*call)(struct render *render, struct value of, const struct args *args);
+    /** A test returns a truth. */
+    struct value (*call)(struct render *render, struct args *args);
     unsigned how; /**< args->how: what the entries differ in that share a function */
 };
 extern const struct known dpe_template_text_filters[], dpe_template_list_filters[],
@@ -404,36 +403,41 @@ const struct known *dpe_template_find_filter(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name);
 
+/** The arguments of a call; for dpe_template_drop_args when it has returned. */
+struct args *dpe_template_args(struct render *render, const struct node *list);
+/** Nobody looks at them any more: their memory is that of others. */
+void dpe_template_drop_args(struct render *render, struct args *args);
+struct value dpe_template_call(struct render *render, struct value callee, struct args *args);
 /** Call it with the arguments bound to its parameters; fails when one is missing, unknown, given
- * twice or too many. `what` names its kind in messages: "the filter". */
+ * twice, too many or of another kind. `what` names it in messages: "filter". */
 struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
                                 struct value of, const struct args *args);
-/** The filter or the test of a node, which fails where it is not known. */
-struct value dpe_template_apply_node(struct render *render, const struct node *node,
-                                     struct value of, const struct args *args);
 /** Bound argument i; NULL when it was left out. */
 const struct value *dpe_template_arg(const struct args *args, size_t i);
-/** …NULL also when it is none. */
-const struct value *dpe_template_given(const struct args *args, size_t i);
-/** …as an integer, a text, a truth; `fallback` (false) when it was not given; fails for another
- * kind. */
-int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
-                             const char *name, int64_t fallback);
-struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
-                                      const char *name, const char *fallback);
-bool dpe_template_arg_bool(const struct args *args, size_t i);
+/** An argument that has to be an integer, or a text. */
+int64_t dpe_template_integer(struct render *render, struct value value, struct dpe_span name);
+struct dpe_span dpe_template_letters(struct render *render, struct value value,
+                                     struct dpe_span name);
+/** What a body writes, in a scope of its own. */
+struct value dpe_template_capture(struct render *render, const struct node *body);
+/** loop(values) */
+struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
+                                    const struct args *args);
+const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
+struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */
 enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL, LETTERS_SWAPPED };
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
-/** Filters and methods. Their `how`: enum letters; sides; whether a count may be none. */
+/** The lines of a text, with their ends where `ends`. */
+struct value dpe_template_lines(struct render *render, struct dpe_span text, bool ends);
+/** Filters and methods. Their `how`: enum letters; sides. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_MARKED = 4 /* what is marked stays so */ };
-struct value dpe_template_do_case(struct render *render, struct value of, const struct args *args);
-struct value dpe_template_do_strip(struct render *render, struct value of, const struct args *args);
-struct value dpe_template_do_replace(struct render *render, struct value of,
-                                     const struct args *args);
+struct value dpe_template_do_case(struct render *render, struct args *args);
+struct value dpe_template_do_strip(struct render *render, struct args *args);
+struct value dpe_template_do_replace(struct render *render, struct args *args);
 /** text.format(…), whose fields are read from the arguments. */
-struct value dpe_template_format(struct render *render, struct value text, const struct args *args);
+struct value dpe_template_format(struct render *render, struct args *args);
 /** The text with HTML's characters as entities, marked; itself where it is marked already. */
 struct value dpe_template_escape(struct render *render, struct value text);
 /** text % value */
@@ -441,9 +445,7 @@ struct value dpe_template_percent(struct render *render, struct dpe_span text, s
 /** A text among spaces (or another character) of that many characters: '<', '>' or '^'. */
 struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
                               struct dpe_span fill, char side);
-/** repr() of a value. */
-struct dpe_span dpe_template_repr(struct render *render, struct value value);
 /** `tojson`: json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…). */
-struct value dpe_template_tojson(struct render *render, struct value of, const struct args *args);
+struct value dpe_template_tojson(struct render *render, struct args *args);
 
 #endif

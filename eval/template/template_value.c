@@ -45,14 +45,14 @@ struct value dpe_template_built(const struct builder *built)
     return dpe_template_string((struct dpe_span){built->n > 0 ? built->bytes : "", built->n});
 }
 
-struct value dpe_template_undefined(struct dpe_span name)
+struct value dpe_template_undefined(const char *name)
 {
-    return (struct value){.kind = KIND_UNDEFINED, .text = name};
+    return (struct value){.kind = KIND_UNDEFINED, .text = dpe_span_of(name)};
 }
 
 struct value dpe_template_nothing(void)
 {
-    return dpe_template_undefined(dpe_span_of(""));
+    return dpe_template_undefined("");
 }
 
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n)
@@ -78,9 +78,6 @@ struct value dpe_template_digits(struct render *render, const char *digits, size
 struct value dpe_template_iterator(struct render *render, struct items items, const char *name)
 {
     struct iterator *iterator = dpe_template_get(render, sizeof *iterator);
-    if (iterator == NULL) {
-        return dpe_template_nothing();
-    }
     *iterator = (struct iterator){items, name};
     return (struct value){.kind = KIND_ITERATOR, .iterator = iterator};
 }
@@ -88,17 +85,15 @@ struct value dpe_template_iterator(struct render *render, struct items items, co
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n)
 {
     struct items *items = dpe_template_get(render, sizeof *items);
-    return items != NULL &&
-                   dpe_template_room(render, &items->at, 0, &items->capacity, n, sizeof *items->at)
-               ? (struct value){.kind = kind, .items = items}
-               : dpe_template_nothing();
+    dpe_template_room(render, &items->at, 0, &items->capacity, n, sizeof *items->at);
+    return (struct value){.kind = kind, .items = items};
 }
 
 struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
                                   size_t n)
 {
     struct value list = dpe_template_list(render, kind, n);
-    for (size_t i = 0; i < n && render->status == DPE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         dpe_template_add(render, list, at[i]);
     }
     return list;
@@ -107,54 +102,79 @@ struct value dpe_template_list_of(struct render *render, enum kind kind, const s
 void dpe_template_add(struct render *render, struct value list, struct value item)
 {
     struct items *items = list.items;
-    if (render->status == DPE_OK &&
-        dpe_template_room(render, &items->at, items->n, &items->capacity, 1, sizeof *items->at)) {
-        items->at[items->n++] = item;
+    dpe_template_room(render, &items->at, items->n, &items->capacity, 1, sizeof *items->at);
+    items->at[items->n++] = item;
+}
+
+void dpe_template_add_all(struct render *render, struct value list, struct items from)
+{
+    dpe_template_step(render, from.n);
+    for (size_t i = 0; i < from.n; i++) {
+        dpe_template_add(render, list, from.at[i]);
     }
 }
 
-struct value dpe_template_dict(struct render *render, enum kind kind)
+struct value dpe_template_dict(struct render *render, enum kind kind, const struct pairs *pairs)
 {
-    struct pairs *pairs = dpe_template_get(render, sizeof *pairs);
-    return pairs != NULL ? (struct value){.kind = kind, .pairs = pairs} : dpe_template_nothing();
+    struct pairs *made = dpe_template_get(render, sizeof *made);
+    if (pairs != NULL) {
+        dpe_template_dict_set_all(render, made, pairs);
+    }
+    return (struct value){.kind = kind, .pairs = made};
 }
 
-static struct pair *find(struct render *render, const struct pairs *pairs, struct value key)
+struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
+                                    struct value key)
 {
     dpe_template_step(render, pairs->n / 16);
     for (size_t i = 0; i < pairs->n; i++) {
         if (dpe_template_equal(render, pairs->at[i].key, key)) {
-            return &pairs->at[i];
+            return &pairs->at[i].value;
         }
     }
     return NULL;
 }
 
+struct value *dpe_template_named(const struct pairs *pairs, struct dpe_span name)
+{
+    for (size_t i = 0; i < pairs->n; i++) {
+        const struct value *key = &pairs->at[i].key;
+        if (key->kind == KIND_STRING && dpe_span_equal(key->text, name)) {
+            return &pairs->at[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* To what is there, or a new pair. */
+static void set(struct render *render, struct pairs *pairs, struct value *there, struct value key,
+                struct value value)
+{
+    if (there != NULL) {
+        *there = value;
+        return;
+    }
+    dpe_template_room(render, &pairs->at, pairs->n, &pairs->capacity, 1, sizeof *pairs->at);
+    pairs->at[pairs->n++] = (struct pair){key, value};
+}
+
 void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
                            struct value value)
 {
-    struct pair *there = find(render, pairs, key);
-    if (there != NULL) {
-        there->value = value;
-        return;
-    }
-    if (dpe_template_room(render, &pairs->at, pairs->n, &pairs->capacity, 1, sizeof *pairs->at)) {
-        pairs->at[pairs->n++] = (struct pair){key, value};
-    }
+    set(render, pairs, dpe_template_dict_get(render, pairs, key), key, value);
+}
+
+void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
+                       struct value value)
+{
+    set(render, pairs, dpe_template_named(pairs, name), dpe_template_string(name), value);
 }
 
 void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pairs *from)
 {
-    for (size_t i = 0; i < from->n && render->status == DPE_OK; i++) {
+    for (size_t i = 0; i < from->n; i++) {
         dpe_template_dict_set(render, pairs, from->at[i].key, from->at[i].value);
     }
-}
-
-const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
-                                          struct value key)
-{
-    const struct pair *there = find(render, pairs, key);
-    return there != NULL ? &there->value : NULL;
 }
 
 /* ---------------------------------------------------------------------------------- comparisons */
@@ -248,9 +268,7 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
 {
     double x = 0.0;
     double y = 0.0;
-    if (!dpe_template_step(render, 1)) {
-        return false;
-    }
+    dpe_template_step(render, 1);
     if (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) {
         return a.kind == b.kind
                    ? dpe_span_equal(a.text, b.text)
@@ -301,7 +319,8 @@ static int compare_items(struct render *render, const struct items *a, const str
 {
     int order = (a->n > b->n) - (a->n < b->n);
     render->depth++;
-    for (size_t i = 0; i < a->n && i < b->n && dpe_template_step(render, 1); i++) {
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        dpe_template_step(render, 1);
         if (!dpe_template_equal(render, a->at[i], b->at[i])) {
             order = dpe_template_compare(render, a->at[i], b->at[i]);
             break;
@@ -341,14 +360,13 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
     }
     dpe_template_fail(render, "%s and %s have no order", dpe_template_kind_name(a),
                       dpe_template_kind_name(b));
-    return 0;
 }
 
 /* Reads a generator until the value was there. */
 static bool taken(struct render *render, struct iterator *from, struct value part)
 {
     bool found = false;
-    while (from->items.n > 0 && !found && render->status == DPE_OK) {
+    while (from->items.n > 0 && !found) {
         found = dpe_template_equal(render, from->items.at[0], part);
         from->items.at++;
         from->items.n--;
@@ -361,7 +379,6 @@ bool dpe_template_contains(struct render *render, struct value whole, struct val
     if (whole.kind == KIND_STRING) {
         if (part.kind != KIND_STRING) {
             dpe_template_fail(render, "%s cannot be in a string", dpe_template_kind_name(part));
-            return false;
         }
         dpe_template_step(render, whole.text.n / 16);
         return dpe_span_find(whole.text, part.text) != SIZE_MAX;
@@ -435,9 +452,6 @@ size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t i
 static struct items characters(struct render *render, struct dpe_span text)
 {
     struct value list = dpe_template_list(render, KIND_LIST, dpe_template_characters(render, text));
-    if (list.kind != KIND_LIST) {
-        return (struct items){0};
-    }
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         n = 1;
         while (i + n < text.n && !begins(text.s[i + n])) {
@@ -462,7 +476,7 @@ struct items dpe_template_items(struct render *render, struct value value)
         for (size_t i = 0; i < value.pairs->n; i++) {
             dpe_template_add(render, keys, value.pairs->at[i].key);
         }
-        return keys.kind == KIND_LIST ? *keys.items : (struct items){0};
+        return *keys.items;
     }
     case KIND_ITERATOR: {
         struct items items = value.iterator->items;
@@ -472,10 +486,8 @@ struct items dpe_template_items(struct render *render, struct value value)
         return items;
     }
     case KIND_UNDEFINED:
-        break;
+        return (struct items){0};
     default:
         dpe_template_fail(render, "%s has no items", dpe_template_kind_name(value));
-        break;
     }
-    return (struct items){0};
 }
