@@ -12,6 +12,8 @@
 #ifndef DPE_RULER_H
 #define DPE_RULER_H
 
+#include <jansson.h>
+
 #include "engine/base/base.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/chat/chat.h"
@@ -62,27 +64,60 @@ struct dpe_ruler_essay {
     size_t n;
 };
 
-/** Questions about documents, of a SQuAD or HotpotQA file. */
+/** Texts one after another, each ended by a NUL. */
+struct dpe_ruler_texts {
+    struct dpe_text text;
+    size_t *at; /**< [n] offsets */
+    size_t n;
+};
+static inline const char *dpe_ruler_text(const struct dpe_ruler_texts *texts, size_t i)
+{
+    return texts->text.bytes + texts->at[i];
+}
+/** The end of what was put into texts->text is that of text n; a whole text. DPE_NO_MEMORY. */
+dpe_status dpe_ruler_texts_end(struct dpe_ruler_texts *texts, struct dpe_error *err);
+dpe_status dpe_ruler_texts_add(struct dpe_ruler_texts *texts, const char *text,
+                               struct dpe_error *err);
+/** Forget all but the first n. */
+void dpe_ruler_texts_cut(struct dpe_ruler_texts *texts, size_t n);
+void dpe_ruler_texts_free(struct dpe_ruler_texts *texts);
+
+/** Texts, each once, in the order in which they came. */
+struct dpe_ruler_set {
+    struct dpe_ruler_texts texts;
+    size_t *table, slots; /**< where they are */
+};
+/** dpe_ruler_texts_end; of a text that is there already only its number is taken. */
+dpe_status dpe_ruler_set_end(struct dpe_ruler_set *set, size_t *number, struct dpe_error *err);
+void dpe_ruler_set_free(struct dpe_ruler_set *set);
+
+/** Paragraphs of a question of HotpotQA: of the hub's columns {"title": […], "sentences": [[…],
+ * …]}, or of its authors' lists [[title, [sentence, …]], …]. False: title or sentences are not
+ * there; the other is set. */
+size_t dpe_hotpotqa_paragraphs(const json_t *context);
+bool dpe_hotpotqa_paragraph(const json_t *context, size_t i, const char **title,
+                            const json_t **sentences);
+/** Put title and sentences; false: a sentence is no text. */
+bool dpe_hotpotqa_put(const char *title, const json_t *sentences, struct dpe_text *text);
+
+/** A question about documents. */
 struct dpe_qa_question {
-    const char *text;
     size_t answers, n_answers; /**< first and number in dpe_qa.answers */
     size_t gold, n_gold;       /**< first and number in dpe_qa.gold: documents that must be there */
     size_t group;              /**< article, or SIZE_MAX: none */
 };
 
+/** Questions about documents, of a SQuAD or HotpotQA file. */
 struct dpe_qa {
     char *path;
-    char hash[65];          /**< SHA-256 of the file */
-    char *bytes;            /**< the file; strings below point into it or into `joined` */
-    struct dpe_text joined; /**< HotpotQA: title and sentences put together */
-    const char **documents; /**< [n_documents] distinct */
-    size_t *group;          /**< [n_documents] article of each */
-    double *cost;           /**< [n_documents] tokens, filled in by the user */
-    size_t n_documents;
-    const char **answers;
-    size_t n_answers;
+    char hash[65]; /**< SHA-256 of the file */
+    struct dpe_ruler_set documents;
+    size_t *group; /**< [documents] article of each */
+    double *cost;  /**< [documents] tokens, filled in by the user */
+    struct dpe_ruler_texts answers;
     size_t *gold;
     size_t n_gold;
+    struct dpe_ruler_texts asked; /**< [n_questions] */
     struct dpe_qa_question *questions;
     size_t n_questions;
 };

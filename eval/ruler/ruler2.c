@@ -220,24 +220,6 @@ static const struct dpe_ruler2_task *find_task(const char *name)
 
 /* --------------------------------------------------------------------------------------- parts */
 
-void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts)
-{
-    const size_t n = texts->n;
-    size_t begin = n == 0 ? 0 : texts->at[n - 1] + strlen(dpe_ruler2_text(texts, n - 1)) + 1;
-    dpe_text_put_bytes(&texts->text, "", 1);
-    texts->text.failed = texts->text.failed || !dpe_make_room(&texts->at, n, sizeof *texts->at);
-    if (!texts->text.failed) {
-        texts->at[texts->n++] = begin;
-    }
-}
-
-static void free_texts(struct dpe_ruler2_texts *texts)
-{
-    dpe_text_free(&texts->text);
-    free(texts->at);
-    *texts = (struct dpe_ruler2_texts){0};
-}
-
 void dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text)
 {
     sample->n_answers++;
@@ -412,15 +394,14 @@ void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
         return;
     }
     for (int i = 0; i < 2; i++) {
-        free_texts(&ruler2->questions.texts[i]);
-        free_texts(&ruler2->questions.letters[i]);
+        dpe_ruler_texts_free(&ruler2->questions.texts[i]);
+        dpe_ruler_texts_free(&ruler2->questions.letters[i]);
     }
-    free_texts(&ruler2->documents.around);
-    free_texts(&ruler2->documents.own);
-    free_texts(&ruler2->documents.asked);
-    free_texts(&ruler2->documents.answers);
+    dpe_ruler_set_free(&ruler2->documents.around);
+    dpe_ruler_texts_free(&ruler2->documents.own);
+    dpe_ruler_texts_free(&ruler2->documents.asked);
+    dpe_ruler_texts_free(&ruler2->documents.answers);
     free(ruler2->documents.of);
-    free(ruler2->documents.table);
     free(ruler2->words.text);
     free(ruler2->words.words);
     dpe_phrases_free(&ruler2->phrases);

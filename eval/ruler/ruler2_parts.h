@@ -68,34 +68,20 @@ struct dpe_ruler2_words {
     size_t n;
 };
 
-/** Texts one after another, each ended by a NUL. */
-struct dpe_ruler2_texts {
-    struct dpe_text text;
-    size_t *at; /**< [n] offsets */
-    size_t n;
-};
-static inline const char *dpe_ruler2_text(const struct dpe_ruler2_texts *texts, size_t i)
-{
-    return texts->text.bytes + texts->at[i];
-}
-/** The end of what was put into texts->text, which says when memory is out, is text n. */
-void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts);
-
 /** Questions with four choices: 0 those that are asked for, 1 those around them. */
 struct dpe_ruler2_questions {
-    struct dpe_ruler2_texts texts[2], letters[2];
+    struct dpe_ruler_texts texts[2], letters[2];
 };
 
 /** Questions about documents. */
 struct dpe_ruler2_documents {
-    struct dpe_ruler2_texts around;  /**< each once, in the order in which they first stand */
-    struct dpe_ruler2_texts own;     /**< of the questions: those that support one before others */
-    struct dpe_ruler2_texts asked;   /**< [n] questions */
-    struct dpe_ruler2_texts answers; /**< [n] */
+    struct dpe_ruler_set around;
+    struct dpe_ruler_texts own;     /**< of the questions: those that support one before others */
+    struct dpe_ruler_texts asked;   /**< [n] questions */
+    struct dpe_ruler_texts answers; /**< [n] */
     struct dpe_ruler2_own {
         size_t first, n, gold; /**< in `own`; of them so many support it */
     } * of;                    /**< [asked.n] */
-    size_t *table, slots;      /**< where texts of `around` are, for reading */
 };
 
 struct dpe_ruler2 {

@@ -30,7 +30,7 @@ static void put_spaced(struct dpe_text *out, const char *text, size_t n)
 
 /* Where lines of a file go. */
 struct filling {
-    struct dpe_ruler2_texts *texts, *letters;
+    struct dpe_ruler_texts *texts, *letters;
 };
 
 /* {"question": …, "choices": [four texts], "answer": 0 … 3}, as one text. */
@@ -59,11 +59,9 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     }
     DPE_TRY(dpe_text_done(&raw, err));
     put_spaced(&to->texts->text, raw.bytes, raw.n);
-    dpe_ruler2_texts_end(to->texts);
+    DPE_TRY(dpe_ruler_texts_end(to->texts, err));
     dpe_text_put(&to->letters->text, "%c", 'A' + (int)right);
-    dpe_ruler2_texts_end(to->letters);
-    DPE_TRY(dpe_text_done(&to->texts->text, err));
-    return dpe_text_done(&to->letters->text, err);
+    return dpe_ruler_texts_end(to->letters, err);
 }
 
 dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err)
@@ -126,8 +124,8 @@ static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struc
 static struct placed question(const struct dpe_ruler2_questions *questions, int set, size_t i,
                               uint64_t number)
 {
-    return (struct placed){dpe_ruler2_text(&questions->texts[set], i),
-                           dpe_ruler2_text(&questions->letters[set], i), number};
+    return (struct placed){dpe_ruler_text(&questions->texts[set], i),
+                           dpe_ruler_text(&questions->letters[set], i), number};
 }
 
 /* Every draw is made in the order of the original. */

@@ -172,9 +172,9 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
             continue;
         }
         DPE_TRY(dpe_qa_read(files[d], (enum dpe_qa_set)d, qa, err));
-        for (size_t i = 0; i < qa->n_documents; i++) {
-            if (dpe_ruler_count(ruler, qa->documents[i], strlen(qa->documents[i]), qa->cost + i,
-                                err) != DPE_OK) {
+        for (size_t i = 0; i < qa->documents.texts.n; i++) {
+            const char *text = dpe_ruler_text(&qa->documents.texts, i);
+            if (dpe_ruler_count(ruler, text, strlen(text), qa->cost + i, err) != DPE_OK) {
                 return dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
             }
         }
