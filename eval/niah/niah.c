@@ -17,17 +17,14 @@ enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
 dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
                                   struct dpe_error *err)
 {
-    static const struct dpe_phrase_field fields[NIAH_PHRASES] = {
-        [NIAH_INTRO] = {"intro", "", "keys", "", false},
-        [NIAH_NEEDLE] = {"needle", "key value", "", NULL, false},
-        [NIAH_QUESTION] = {"question", "keys", "", NULL, false},
-        [NIAH_ANSWER_PREFIX] = {"answer_prefix", "", "key keys", "", false},
-        [NIAH_ANSWER] = {"answer", "value", "key", NULL, false},
-        [NIAH_KEYS_SEPARATOR] = {"keys_separator", "", "", ", ", false},
-        [NIAH_ADJECTIVES] = {"adjectives", "", "", NULL, true},
-        [NIAH_NOUNS] = {"nouns", "", "", NULL, true},
+    static const struct dpe_phrase_field fields[] = {
+        {"intro", "", "keys", ""},          {"needle", "key value", ""},
+        {"question", "keys", ""},           {"answer_prefix", "", "key keys", ""},
+        {"answer", "value", "key"},         {"keys_separator", "", "", ", "},
+        {"adjectives", "", "", NULL, true}, {"nouns", "", "", NULL, true},
     };
-    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, phrases, err);
+    return dpe_phrases_open(file, &dpe_builtin_niah, fields, sizeof fields / sizeof fields[0],
+                            phrases, err);
 }
 
 /* About a special token in the text: around a chat template literal is refused. */
@@ -78,8 +75,8 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
 static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
 {
     DPE_TRY(dpe_niah_template_open(niah->params.template_file, &niah->phrases, err));
-    const struct dpe_phrase_list *lists = niah->phrases.lists;
-    size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
+    size_t most = dpe_phrases_list(&niah->phrases, "adjectives")->n *
+                  dpe_phrases_list(&niah->phrases, "nouns")->n;
     return most >= (size_t)niah->params.keys
                ? DPE_OK
                : dpe_fail(err, DPE_USAGE,

@@ -21,18 +21,7 @@
  *     adjectives, nouns   a key is "adjective-noun"
  *
  * intro, answer_prefix and keys_separator may be left out ("", "", ", "). */
-enum dpe_niah_phrase {
-    NIAH_INTRO,
-    NIAH_NEEDLE,
-    NIAH_QUESTION,
-    NIAH_ANSWER_PREFIX,
-    NIAH_ANSWER,
-    NIAH_KEYS_SEPARATOR,
-    NIAH_ADJECTIVES,
-    NIAH_NOUNS,
-    NIAH_PHRASES,
-};
-/** Read and check a template file; "" is the built-in one. As dpe_phrases_open. */
+/* Read and check a template file; "" is the built-in one. As dpe_phrases_open. */
 dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
                                   struct dpe_error *err);
 

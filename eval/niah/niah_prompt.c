@@ -13,8 +13,8 @@ enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000
 
 static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
 {
-    const struct dpe_phrase_list *adjectives = &niah->phrases.lists[NIAH_ADJECTIVES];
-    const struct dpe_phrase_list *nouns = &niah->phrases.lists[NIAH_NOUNS];
+    const struct dpe_phrase_list *adjectives = dpe_phrases_list(&niah->phrases, "adjectives");
+    const struct dpe_phrase_list *nouns = dpe_phrases_list(&niah->phrases, "nouns");
     for (int i = 0; i < niah->params.keys; i++) {
         bool fresh = false;
         while (!fresh) {
@@ -35,7 +35,8 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
     struct dpe_text asked = {0};
     draw->first = 0;
     for (int i = 0; i < niah->params.queries; i++) {
-        dpe_text_put(&asked, "%s%s", i == 0 ? "" : niah->phrases.text[NIAH_KEYS_SEPARATOR],
+        dpe_text_put(&asked, "%s%s",
+                     i == 0 ? "" : dpe_phrases_text(&niah->phrases, "keys_separator"),
                      draw->keys[i]);
     }
     draw->asked = asked.bytes;
@@ -89,9 +90,9 @@ void dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *dr
                                               {"keys", draw->asked},
                                               {NULL, NULL}};
     if (!first) {
-        dpe_phrases_put(&niah->phrases, NIAH_ANSWER_PREFIX, values, text);
+        dpe_phrases_put(&niah->phrases, "answer_prefix", values, text);
     }
-    dpe_phrases_put(&niah->phrases, NIAH_ANSWER, values, text);
+    dpe_phrases_put(&niah->phrases, "answer", values, text);
 }
 
 static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
@@ -196,7 +197,7 @@ static void put_body(const struct dpe_niah *niah, const struct dpe_niah_draw *dr
         size_t place = needle_place(niah, draw, i, haystack, n);
         place = place > at ? place : at;
         dpe_text_put_bytes(&body, haystack + at, place - at);
-        dpe_phrases_put(&niah->phrases, NIAH_NEEDLE, values, &body);
+        dpe_phrases_put(&niah->phrases, "needle", values, &body);
         at = place;
     }
     dpe_text_put_bytes(&body, haystack + at, n - at);
@@ -216,10 +217,10 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
     dpe_text_put(text, "%s", niah->frame.before);
-    dpe_phrases_put(words, NIAH_INTRO, values, text);
+    dpe_phrases_put(words, "intro", values, text);
     put_body(niah, draw, haystack, n, text);
-    dpe_phrases_put(words, NIAH_QUESTION, values, text);
+    dpe_phrases_put(words, "question", values, text);
     dpe_text_put(text, "%s", niah->frame.after);
-    dpe_phrases_put(words, NIAH_ANSWER_PREFIX, values, text);
+    dpe_phrases_put(words, "answer_prefix", values, text);
     return dpe_text_done(text, err);
 }

@@ -22,39 +22,6 @@
 
 enum { DPE_RULER_DIGITS = 8 };
 
-/** Fields of templates/ruler.json. */
-enum dpe_ruler_phrase {
-    RULER_NUMBER_ONE,
-    RULER_NUMBER_MANY,
-    RULER_UUID_ONE,
-    RULER_UUID_MANY,
-    RULER_KEYS_SEPARATOR,
-    RULER_KEYS_LAST,
-    RULER_NOISE,
-    RULER_NIAH_INTRO,
-    RULER_NIAH_NEEDLE,
-    RULER_NIAH_QUESTION_ONE,
-    RULER_NIAH_QUESTION_MANY,
-    RULER_NIAH_ANSWER_ONE,
-    RULER_NIAH_ANSWER_MANY,
-    RULER_VT_INTRO,
-    RULER_VT_FIRST,
-    RULER_VT_NEXT,
-    RULER_VT_QUESTION,
-    RULER_VT_ANSWER,
-    RULER_CWE_INTRO,
-    RULER_CWE_QUESTION,
-    RULER_CWE_ANSWER,
-    RULER_FWE_INTRO,
-    RULER_FWE_QUESTION,
-    RULER_FWE_ANSWER,
-    RULER_QA_INTRO,
-    RULER_QA_DOCUMENT,
-    RULER_QA_QUESTION,
-    RULER_QA_ANSWER,
-    RULER_PHRASES,
-};
-
 /** Sentences of the corpus with single spaces. */
 struct dpe_ruler_essay {
     struct dpe_text text;
@@ -135,8 +102,8 @@ struct dpe_ruler {
     uint64_t seed;
     enum dpe_special_policy special;
     struct dpe_chat_frame frame;
-    struct dpe_phrases words;
-    char hash[65]; /**< of template and chat template */
+    struct dpe_phrases words; /**< templates/ruler.json */
+    char hash[65];            /**< of template and chat template */
     struct dpe_lexicon lexicon;
     double word_cost; /**< mean tokens of a word of the lexicon with the space before it */
     double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */

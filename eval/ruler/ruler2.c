@@ -143,32 +143,32 @@ bool dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chose
 
 /* --------------------------------------------------------------------------------------- tasks */
 
-static const struct dpe_phrase_field fields[DPE_RULER2_PHRASES] = {
-    [DPE_RULER2_NEEDLE] = {"needle", "key value", "", NULL, false},
-    [DPE_RULER2_INTRO_ONE] = {"intro_one", "", "", NULL, false},
-    [DPE_RULER2_QUESTION_ONE] = {"question_one", "key", "", NULL, false},
-    [DPE_RULER2_INTRO_MANY] = {"intro_many", "", "", NULL, false},
-    [DPE_RULER2_QUESTION_MANY] = {"question_many", "key", "", NULL, false},
-    [DPE_RULER2_ITEM] = {"item", "number question", "", NULL, false},
-    [DPE_RULER2_COPY_INTRO] = {"copy_intro", "", "", NULL, false},
-    [DPE_RULER2_COPY] = {"copy", "order number", "", NULL, false},
-    [DPE_RULER2_COPY_TWICE] = {"copy_twice", "order number", "", NULL, false},
-    [DPE_RULER2_COPY_ALL_INTRO] = {"copy_all_intro", "", "", NULL, false},
-    [DPE_RULER2_COPY_ALL] = {"copy_all", "number", "", NULL, false},
-    [DPE_RULER2_ORDER] = {"order", "ordinal", "", NULL, false},
-    [DPE_RULER2_SOLVE_INTRO] = {"solve_intro", "", "", NULL, false},
-    [DPE_RULER2_SOLVE] = {"solve", "number", "", NULL, false},
-    [DPE_RULER2_SOLVE_COPIED] = {"solve_copied", "number", "", NULL, false},
-    [DPE_RULER2_SOLUTION] = {"solution", "answer", "", NULL, false},
-    [DPE_RULER2_EXAMPLES] = {"examples", "examples", "", NULL, false},
-    [DPE_RULER2_DOCUMENT] = {"document", "number text", "", NULL, false},
-    [DPE_RULER2_FIND_TEXT_INTRO] = {"find_text_intro", "", "", NULL, false},
-    [DPE_RULER2_FIND_TEXT] = {"find_text", "text", "", NULL, false},
-    [DPE_RULER2_FIND_INTRO] = {"find_intro", "", "", NULL, false},
-    [DPE_RULER2_FIND] = {"find", "question", "", NULL, false},
-    [DPE_RULER2_READ_INTRO] = {"read_intro", "", "", NULL, false},
-    [DPE_RULER2_READ] = {"read", "question", "", NULL, false},
-    [DPE_RULER2_READ_COPIED] = {"read_copied", "question", "", NULL, false},
+static const struct dpe_phrase_field fields[] = {
+    {"needle", "key value", ""},
+    {"intro_one", "", ""},
+    {"question_one", "key", ""},
+    {"intro_many", "", ""},
+    {"question_many", "key", ""},
+    {"item", "number question", ""},
+    {"copy_intro", "", ""},
+    {"copy", "order number", ""},
+    {"copy_twice", "order number", ""},
+    {"copy_all_intro", "", ""},
+    {"copy_all", "number", ""},
+    {"order", "ordinal", ""},
+    {"solve_intro", "", ""},
+    {"solve", "number", ""},
+    {"solve_copied", "number", ""},
+    {"solution", "answer", ""},
+    {"examples", "examples", ""},
+    {"document", "number text", ""},
+    {"find_text_intro", "", ""},
+    {"find_text", "text", ""},
+    {"find_intro", "", ""},
+    {"find", "question", ""},
+    {"read_intro", "", ""},
+    {"read", "question", ""},
+    {"read_copied", "question", ""},
 };
 
 #define NEEDLES(task, n)                                                                           \
@@ -193,20 +193,17 @@ static const struct dpe_phrase_field fields[DPE_RULER2_PHRASES] = {
 
 static const struct dpe_ruler2_task tasks[] = {
     NEEDLES("mk_niah_basic", 1),
-    QUESTIONS("mk_niah_easy", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY, 0, 0, DPE_RULER2_TEXT),
-    QUESTIONS("mk_niah_medium", DPE_RULER2_SOLVE_INTRO, DPE_RULER2_SOLVE_COPIED, 5, 0,
-              DPE_RULER2_LETTER),
-    QUESTIONS("mk_niah_hard", DPE_RULER2_SOLVE_INTRO, DPE_RULER2_SOLVE, 5, 0, DPE_RULER2_LETTER),
+    QUESTIONS("mk_niah_easy", "copy_intro", "copy", 0, 0, DPE_RULER2_TEXT),
+    QUESTIONS("mk_niah_medium", "solve_intro", "solve_copied", 5, 0, DPE_RULER2_LETTER),
+    QUESTIONS("mk_niah_hard", "solve_intro", "solve", 5, 0, DPE_RULER2_LETTER),
     NEEDLES("mv_niah_basic", 4),
-    QUESTIONS("mv_niah_easy", DPE_RULER2_COPY_ALL_INTRO, DPE_RULER2_COPY_ALL, 0, 4,
-              DPE_RULER2_TEXTS),
-    QUESTIONS("mv_niah_medium", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY_TWICE, 0, 4,
-              DPE_RULER2_TEXT),
-    QUESTIONS("mv_niah_hard", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY, 0, 4, DPE_RULER2_TEXT),
-    DOCUMENTS("qa_basic", DPE_RULER2_FIND_TEXT_INTRO, DPE_RULER2_FIND_TEXT, DPE_RULER2_TEXT),
-    DOCUMENTS("qa_easy", DPE_RULER2_FIND_INTRO, DPE_RULER2_FIND, DPE_RULER2_TEXTS),
-    DOCUMENTS("qa_medium", DPE_RULER2_READ_INTRO, DPE_RULER2_READ_COPIED, DPE_RULER2_LETTER),
-    DOCUMENTS("qa_hard", DPE_RULER2_READ_INTRO, DPE_RULER2_READ, DPE_RULER2_LETTER),
+    QUESTIONS("mv_niah_easy", "copy_all_intro", "copy_all", 0, 4, DPE_RULER2_TEXTS),
+    QUESTIONS("mv_niah_medium", "copy_intro", "copy_twice", 0, 4, DPE_RULER2_TEXT),
+    QUESTIONS("mv_niah_hard", "copy_intro", "copy", 0, 4, DPE_RULER2_TEXT),
+    DOCUMENTS("qa_basic", "find_text_intro", "find_text", DPE_RULER2_TEXT),
+    DOCUMENTS("qa_easy", "find_intro", "find", DPE_RULER2_TEXTS),
+    DOCUMENTS("qa_medium", "read_intro", "read_copied", DPE_RULER2_LETTER),
+    DOCUMENTS("qa_hard", "read_intro", "read", DPE_RULER2_LETTER),
 };
 
 static const struct dpe_ruler2_task *find_task(const char *name)
@@ -382,7 +379,7 @@ dpe_status dpe_ruler2_open(const struct dpe_ruler2_options *options, struct dpe_
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for RULER v2"));
     made->options = *options;
     DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler2, fields,
-                             DPE_RULER2_PHRASES, &made->phrases, err));
+                             sizeof fields / sizeof fields[0], &made->phrases, err));
     *ruler2 = made;
     made = NULL;
     return DPE_OK;

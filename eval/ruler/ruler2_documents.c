@@ -207,7 +207,7 @@ static void write_prompt(const struct dpe_ruler2_draw *draw, const struct scene 
             {"text", placed->text},
             {NULL, NULL}};
         dpe_text_put_bytes(out, "\n\n", 2);
-        dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out);
+        dpe_ruler2_say(draw, "document", values, out);
     }
     dpe_text_put_bytes(out, "\n\n", 2);
     dpe_ruler2_say(draw, draw->task->problem, asked, out);

@@ -187,7 +187,7 @@ static void put_line(const struct scene *scene, const char *key, const char *val
 {
     const struct dpe_phrase_value values[] = {{"key", key}, {"value", value}, {NULL, NULL}};
     dpe_text_put(text, "%s", before);
-    dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text);
+    dpe_ruler2_say(scene->draw, "needle", values, text);
 }
 
 /* The sentences with the needles put before those at `places`, which descend. */
@@ -211,11 +211,9 @@ static void write_prompt(const struct scene *scene, struct dpe_text *out)
 {
     const bool several = scene->many > 1;
     const struct dpe_phrase_value asked[] = {{"key", scene->key}, {NULL, NULL}};
-    dpe_ruler2_say(scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE, asked + 1,
-                   out);
+    dpe_ruler2_say(scene->draw, several ? "intro_many" : "intro_one", asked + 1, out);
     put_context(scene, out);
-    dpe_ruler2_say(scene->draw, several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE, asked,
-                   out);
+    dpe_ruler2_say(scene->draw, several ? "question_many" : "question_one", asked, out);
 }
 
 dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,

@@ -31,36 +31,6 @@ void dpe_python_shuffle(struct dpe_python_random *random, size_t *places, size_t
 /** random.sample(range(n), k), k ≤ n. False: out of memory. */
 bool dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k);
 
-/** The sentences, in the order of `fields` in ruler2.c. */
-enum dpe_ruler2_phrase {
-    DPE_RULER2_NEEDLE,
-    DPE_RULER2_INTRO_ONE,
-    DPE_RULER2_QUESTION_ONE,
-    DPE_RULER2_INTRO_MANY,
-    DPE_RULER2_QUESTION_MANY,
-    DPE_RULER2_ITEM,
-    DPE_RULER2_COPY_INTRO,
-    DPE_RULER2_COPY,
-    DPE_RULER2_COPY_TWICE,
-    DPE_RULER2_COPY_ALL_INTRO,
-    DPE_RULER2_COPY_ALL,
-    DPE_RULER2_ORDER,
-    DPE_RULER2_SOLVE_INTRO,
-    DPE_RULER2_SOLVE,
-    DPE_RULER2_SOLVE_COPIED,
-    DPE_RULER2_SOLUTION,
-    DPE_RULER2_EXAMPLES,
-    DPE_RULER2_DOCUMENT,
-    DPE_RULER2_FIND_TEXT_INTRO,
-    DPE_RULER2_FIND_TEXT,
-    DPE_RULER2_FIND_INTRO,
-    DPE_RULER2_FIND,
-    DPE_RULER2_READ_INTRO,
-    DPE_RULER2_READ,
-    DPE_RULER2_READ_COPIED,
-    DPE_RULER2_PHRASES,
-};
-
 /** Words with which keys are made: every adjective with every noun, once each, in their order. */
 struct dpe_ruler2_words {
     char *text;   /**< all of them, NUL-terminated */
@@ -103,9 +73,9 @@ struct dpe_ruler2_task {
                        struct dpe_ruler2_sample *sample, struct dpe_error *err);
     int64_t (*count)(const struct dpe_ruler2 *ruler2); /**< questions of its set */
     size_t step;                                       /**< the least n, and what it shrinks by */
-    bool drawn; /**< which questions is drawn too; else they are the first */
-    int values; /**< of the needles' key */
-    enum dpe_ruler2_phrase intro, problem;
+    bool drawn;                  /**< which questions is drawn too; else they are the first */
+    int values;                  /**< of the needles' key */
+    const char *intro, *problem; /**< fields of templates/ruler2.json */
     size_t examples,
         same; /**< solved before; questions of one number, 0: every number is another's */
     enum dpe_ruler2_answer {
@@ -134,10 +104,10 @@ static inline const char *dpe_ruler2_number_text(uint64_t number, char text[DPE_
     return text;
 }
 /** Put a phrase; `values` ends with a NULL name. */
-static inline void dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
+static inline void dpe_ruler2_say(const struct dpe_ruler2_draw *draw, const char *phrase,
                                   const struct dpe_phrase_value *values, struct dpe_text *out)
 {
-    dpe_phrases_put(&draw->ruler2->phrases, (size_t)phrase, values, out);
+    dpe_phrases_put(&draw->ruler2->phrases, phrase, values, out);
 }
 void dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text);
 /** Give every line of a file of the folder to `read`, which sets *expected where it returns

@@ -2,6 +2,7 @@
 #include "eval/ruler/ruler2_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "eval/score/pytext.h"
 
@@ -173,7 +174,7 @@ static void put_item(const struct dpe_ruler2_draw *draw, const struct placed *pl
         {"number", dpe_ruler2_number_text(placed->number, number)},
         {"question", placed->text},
         {NULL, NULL}};
-    dpe_ruler2_say(draw, DPE_RULER2_ITEM, values, out);
+    dpe_ruler2_say(draw, "item", values, out);
 }
 
 /* What is asked of a question, `order` in front of it. */
@@ -196,16 +197,16 @@ static void put_examples(const struct dpe_ruler2_draw *draw, const struct scene 
         const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
         dpe_text_put(&examples, "%s", e > 0 ? "\n\n" : "");
         put_problem(draw, placed, "", &examples);
-        if (draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
+        if (strcmp(draw->task->problem, "solve_copied") == 0) {
             dpe_text_put(&examples, "\n");
             put_item(draw, placed, &examples);
         }
-        dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, &examples);
+        dpe_ruler2_say(draw, "solution", values, &examples);
     }
     out->failed = out->failed || examples.failed;
     if (examples.bytes != NULL) {
         const struct dpe_phrase_value values[] = {{"examples", examples.bytes}, {NULL, NULL}};
-        dpe_ruler2_say(draw, DPE_RULER2_EXAMPLES, values, out);
+        dpe_ruler2_say(draw, "examples", values, out);
     }
 }
 
@@ -225,7 +226,7 @@ static void put_order(const struct dpe_ruler2_draw *draw, const struct scene *sc
              ends[teen || which % 10 > 3 ? 0 : which % 10]);
     const struct dpe_phrase_value values[] = {{"ordinal", ordinal}, {NULL, NULL}};
     if (draw->task->same != 0) {
-        dpe_ruler2_say(draw, DPE_RULER2_ORDER, values, order);
+        dpe_ruler2_say(draw, "order", values, order);
     }
 }
 

@@ -71,8 +71,10 @@ static bool in_essay(const struct dpe_ruler_draw *draw, const char *value)
 /* The words for "number" in this task. */
 static const char *phrase(const struct dpe_ruler_draw *draw, bool many)
 {
-    int field = draw->kind->uuid_values ? RULER_UUID_ONE : RULER_NUMBER_ONE;
-    return draw->ruler->words.text[field + many];
+    const bool uuid = draw->kind->uuid_values;
+    return dpe_phrases_text(&draw->ruler->words, uuid   ? (many ? "uuid_many" : "uuid_one")
+                                                 : many ? "number_many"
+                                                        : "number_one");
 }
 
 static void put_needle(const struct dpe_ruler_draw *draw, const char *key, const char *value,
@@ -80,7 +82,7 @@ static void put_needle(const struct dpe_ruler_draw *draw, const char *key, const
 {
     const struct dpe_phrase_value values[] = {
         {"key", key}, {"value", value}, {"one", phrase(draw, false)}, {NULL, NULL}};
-    dpe_phrases_put(&draw->ruler->words, RULER_NIAH_NEEDLE, values, text);
+    dpe_phrases_put(&draw->ruler->words, "niah_needle", values, text);
 }
 
 /* ------------------------------------------------------------------------------------- drawing */
@@ -124,8 +126,8 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
     for (size_t q = 0; q < (size_t)kind->queries; q++) {
         bool last = q > 0 && q + 1 == (size_t)kind->queries;
         const char *separator = q == 0 ? ""
-                                : last ? draw->ruler->words.text[RULER_KEYS_LAST]
-                                       : draw->ruler->words.text[RULER_KEYS_SEPARATOR];
+                                : last ? dpe_phrases_text(&draw->ruler->words, "keys_last")
+                                       : dpe_phrases_text(&draw->ruler->words, "keys_separator");
         int n = snprintf(draw->asked + at, sizeof draw->asked - at, "%.8s%s", separator,
                          secrets->keys[order[q]]);
         at += (size_t)n;
@@ -188,7 +190,7 @@ static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
     DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
     DPE_TRY(DPE_NEW(&draw->cost, 1, err, "ruler: no memory for a sample"));
     draw->max_units = draw->length;
-    dpe_text_put(&line, "%s\n", draw->ruler->words.text[RULER_NOISE]);
+    dpe_text_put(&line, "%s\n", dpe_phrases_text(&draw->ruler->words, "noise"));
     DPE_TRY(dpe_text_done(&line, err));
     return dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
 }
@@ -263,7 +265,7 @@ static void put_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_tex
 {
     const struct dpe_ruler_essay *essay = &draw->ruler->essay;
     if (draw->kind->haystack == RULER_LINES) {
-        const char *noise = draw->ruler->words.text[RULER_NOISE];
+        const char *noise = dpe_phrases_text(&draw->ruler->words, "noise");
         dpe_text_put_bytes(text, noise, strlen(noise));
         dpe_text_put_bytes(text, "\n", 1);
     } else if (draw->kind->haystack == RULER_NEEDLES) {
@@ -304,10 +306,10 @@ static void niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text
                                               {"one", phrase(draw, false)},
                                               {"many", phrase(draw, true)},
                                               {NULL, NULL}};
-    dpe_phrases_put(words, RULER_NIAH_INTRO, values, text);
+    dpe_phrases_put(words, "niah_intro", values, text);
     put_haystack(draw, (size_t)n, text);
-    dpe_phrases_put(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE, values, text);
-    dpe_phrases_put(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE, values, answer);
+    dpe_phrases_put(words, many ? "niah_question_many" : "niah_question_one", values, text);
+    dpe_phrases_put(words, many ? "niah_answer_many" : "niah_answer_one", values, answer);
 }
 
 const struct dpe_ruler_maker dpe_ruler_niah = {niah_draw, cost_of, niah_compose};
@@ -342,7 +344,7 @@ static void put_statement(const struct dpe_ruler_draw *draw, const struct chain 
                                               {"value", chain->value},
                                               {"from", i == 0 ? "" : chain->names[i - 1]},
                                               {NULL, NULL}};
-    dpe_phrases_put(&draw->ruler->words, i == 0 ? RULER_VT_FIRST : RULER_VT_NEXT, values, text);
+    dpe_phrases_put(&draw->ruler->words, i == 0 ? "vt_first" : "vt_next", values, text);
 }
 
 static void put_question(const struct dpe_ruler_draw *draw, const char *value,
@@ -351,8 +353,8 @@ static void put_question(const struct dpe_ruler_draw *draw, const char *value,
     char count[16];
     snprintf(count, sizeof count, "%d", VT_HOPS + 1);
     const struct dpe_phrase_value values[] = {{"value", value}, {"count", count}, {NULL, NULL}};
-    dpe_phrases_put(&draw->ruler->words, RULER_VT_QUESTION, values, text);
-    dpe_phrases_put(&draw->ruler->words, RULER_VT_ANSWER, values, answer);
+    dpe_phrases_put(&draw->ruler->words, "vt_question", values, text);
+    dpe_phrases_put(&draw->ruler->words, "vt_answer", values, answer);
 }
 
 /* Write a small chain with its answer, the example before the question, into draw->scratch. */
@@ -361,10 +363,10 @@ static void write_example(struct dpe_ruler_draw *draw, const struct chain *chain
     const struct dpe_phrases *words = &draw->ruler->words;
     struct dpe_text *text = &draw->scratch;
     const int64_t noise = dpe_least(draw->length / 1024, VT_EXAMPLE_NOISE);
-    dpe_text_put(text, "%s", words->text[RULER_VT_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(words, "vt_intro"));
     for (size_t i = 0; i <= VT_HOPS; i++) {
         if ((int64_t)i < noise) {
-            dpe_text_put(text, "%s\n", words->text[RULER_NOISE]);
+            dpe_text_put(text, "%s\n", dpe_phrases_text(words, "noise"));
         }
         put_statement(draw, chain, i, text);
         dpe_text_put(text, "%s", i < VT_HOPS ? "\n" : "");
@@ -398,7 +400,7 @@ static void vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *
                        struct dpe_text *answer)
 {
     dpe_text_put_bytes(text, draw->scratch.bytes, draw->scratch.n);
-    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_VT_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(&draw->ruler->words, "vt_intro"));
     put_haystack(draw, (size_t)n, text);
     put_question(draw, draw->asked, text, answer);
 }

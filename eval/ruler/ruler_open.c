@@ -12,35 +12,35 @@ enum { MAX_LENGTH = 1 << 24 };
 /* A sample's sentences come from this many bytes of the essay per token of its length. */
 enum { ESSAY_BYTES = 32, ESSAY_MARGIN = 4096, MAX_SENTENCE = 600 };
 
-static const struct dpe_phrase_field fields[RULER_PHRASES] = {
-    [RULER_NUMBER_ONE] = {"number_one", "", "", NULL, false},
-    [RULER_NUMBER_MANY] = {"number_many", "", "", NULL, false},
-    [RULER_UUID_ONE] = {"uuid_one", "", "", NULL, false},
-    [RULER_UUID_MANY] = {"uuid_many", "", "", NULL, false},
-    [RULER_KEYS_SEPARATOR] = {"keys_separator", "", "", NULL, false},
-    [RULER_KEYS_LAST] = {"keys_last", "", "", NULL, false},
-    [RULER_NOISE] = {"noise", "", "", NULL, false},
-    [RULER_NIAH_INTRO] = {"niah_intro", "", "one many", "", false},
-    [RULER_NIAH_NEEDLE] = {"niah_needle", "key value", "one", NULL, false},
-    [RULER_NIAH_QUESTION_ONE] = {"niah_question_one", "keys", "one many", NULL, false},
-    [RULER_NIAH_QUESTION_MANY] = {"niah_question_many", "keys", "one many", NULL, false},
-    [RULER_NIAH_ANSWER_ONE] = {"niah_answer_one", "", "keys one many", "", false},
-    [RULER_NIAH_ANSWER_MANY] = {"niah_answer_many", "", "keys one many", "", false},
-    [RULER_VT_INTRO] = {"vt_intro", "", "", "", false},
-    [RULER_VT_FIRST] = {"vt_first", "name value", "", NULL, false},
-    [RULER_VT_NEXT] = {"vt_next", "name from", "", NULL, false},
-    [RULER_VT_QUESTION] = {"vt_question", "value", "count", NULL, false},
-    [RULER_VT_ANSWER] = {"vt_answer", "", "value count", "", false},
-    [RULER_CWE_INTRO] = {"cwe_intro", "", "", "", false},
-    [RULER_CWE_QUESTION] = {"cwe_question", "", "count", NULL, false},
-    [RULER_CWE_ANSWER] = {"cwe_answer", "", "count", "", false},
-    [RULER_FWE_INTRO] = {"fwe_intro", "", "", "", false},
-    [RULER_FWE_QUESTION] = {"fwe_question", "", "count", NULL, false},
-    [RULER_FWE_ANSWER] = {"fwe_answer", "", "count", "", false},
-    [RULER_QA_INTRO] = {"qa_intro", "", "", "", false},
-    [RULER_QA_DOCUMENT] = {"qa_document", "text", "number", NULL, false},
-    [RULER_QA_QUESTION] = {"qa_question", "question", "", NULL, false},
-    [RULER_QA_ANSWER] = {"qa_answer", "", "", "", false},
+static const struct dpe_phrase_field fields[] = {
+    {"number_one", "", ""},
+    {"number_many", "", ""},
+    {"uuid_one", "", ""},
+    {"uuid_many", "", ""},
+    {"keys_separator", "", ""},
+    {"keys_last", "", ""},
+    {"noise", "", ""},
+    {"niah_intro", "", "one many", ""},
+    {"niah_needle", "key value", "one"},
+    {"niah_question_one", "keys", "one many"},
+    {"niah_question_many", "keys", "one many"},
+    {"niah_answer_one", "", "keys one many", ""},
+    {"niah_answer_many", "", "keys one many", ""},
+    {"vt_intro", "", "", ""},
+    {"vt_first", "name value", ""},
+    {"vt_next", "name from", ""},
+    {"vt_question", "value", "count"},
+    {"vt_answer", "", "value count", ""},
+    {"cwe_intro", "", "", ""},
+    {"cwe_question", "", "count"},
+    {"cwe_answer", "", "count", ""},
+    {"fwe_intro", "", "", ""},
+    {"fwe_question", "", "count"},
+    {"fwe_answer", "", "count", ""},
+    {"qa_intro", "", "", ""},
+    {"qa_document", "text", "number"},
+    {"qa_question", "question", ""},
+    {"qa_answer", "", "", ""},
 };
 
 /* --------------------------------------------------------------------------------------- essay */
@@ -224,8 +224,8 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
         return dpe_fail(err, DPE_USAGE, "ruler: expected a length in 1 … %d, found %lld",
                         MAX_LENGTH, (long long)options->max_length);
     }
-    DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields, RULER_PHRASES,
-                             &ruler->words, err));
+    DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
+                             sizeof fields / sizeof fields[0], &ruler->words, err));
     DPE_TRY(open_chat(ruler, options, err));
     DPE_TRY(dpe_chat_frame_hash(&ruler->frame, ruler->words.hash, ruler->hash, err));
     DPE_TRY(dpe_phrases_check_digits(ruler->tokenizer, err));

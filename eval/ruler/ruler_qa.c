@@ -388,7 +388,7 @@ static void put_document(const struct dpe_ruler_draw *draw, size_t number, const
     char digits[32];
     snprintf(digits, sizeof digits, "%zu", number);
     const struct dpe_phrase_value values[] = {{"number", digits}, {"text", document}, {NULL, NULL}};
-    dpe_phrases_put(&draw->ruler->words, RULER_QA_DOCUMENT, values, text);
+    dpe_phrases_put(&draw->ruler->words, "qa_document", values, text);
 }
 
 static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
@@ -447,13 +447,13 @@ static void qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *
     const struct dpe_phrase_value values[] = {{"question", draw->question}, {NULL, NULL}};
     memcpy(draw->pick, draw->unit, (size_t)n * sizeof *draw->pick);
     dpe_ruler_shuffle(draw, draw->pick, (size_t)n);
-    dpe_text_put(text, "%s", words->text[RULER_QA_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(words, "qa_intro"));
     for (size_t i = 0; i < (size_t)n; i++) {
         put_document(draw, i + 1, dpe_ruler_text(&data(draw)->documents.texts, draw->pick[i]),
                      text);
     }
-    dpe_phrases_put(words, RULER_QA_QUESTION, values, text);
-    dpe_text_put(answer, "%s", words->text[RULER_QA_ANSWER]);
+    dpe_phrases_put(words, "qa_question", values, text);
+    dpe_text_put(answer, "%s", dpe_phrases_text(words, "qa_answer"));
 }
 
 const struct dpe_ruler_maker dpe_ruler_qa = {qa_draw, qa_cost, qa_compose};

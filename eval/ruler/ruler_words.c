@@ -64,15 +64,16 @@ static void put_list(const struct dpe_ruler_draw *draw, const size_t *words, siz
     }
 }
 
-static void put_asking(const struct dpe_ruler_draw *draw, int question, int count,
-                       struct dpe_text *text, struct dpe_text *answer)
+static void put_asking(const struct dpe_ruler_draw *draw, const char *question,
+                       const char *beginning, int count, struct dpe_text *text,
+                       struct dpe_text *answer)
 {
     char number[16];
     snprintf(number, sizeof number, "%d", count);
     const struct dpe_phrase_value values[] = {{"count", number}, {NULL, NULL}};
     const struct dpe_phrases *words = &draw->ruler->words;
-    dpe_phrases_put(words, (size_t)question, values, text);
-    dpe_phrases_put(words, (size_t)question + 1, values, answer);
+    dpe_phrases_put(words, question, values, text);
+    dpe_phrases_put(words, beginning, values, answer);
 }
 
 /* Write a small list with its answer into draw->scratch. */
@@ -80,10 +81,10 @@ static void write_example(struct dpe_ruler_draw *draw)
 {
     struct repeats repeats = repeats_at(draw->length);
     struct dpe_text *text = &draw->scratch;
-    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_CWE_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(&draw->ruler->words, "cwe_intro"));
     put_list(draw, draw->unit, repeats.example_words, repeats.example_common, repeats.example_rest,
              text);
-    put_asking(draw, RULER_CWE_QUESTION, COMMON, text, text);
+    put_asking(draw, "cwe_question", "cwe_answer", COMMON, text, text);
     for (size_t i = 0; i < COMMON; i++) {
         dpe_text_put(text, " %zu. %s", i + 1,
                      dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]));
@@ -113,10 +114,10 @@ static void cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text 
 {
     struct repeats repeats = repeats_at(draw->length);
     dpe_text_put_bytes(text, draw->scratch.bytes, draw->scratch.n);
-    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_CWE_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(&draw->ruler->words, "cwe_intro"));
     put_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common, repeats.rest,
              text);
-    put_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer);
+    put_asking(draw, "cwe_question", "cwe_answer", COMMON, text, answer);
 }
 
 const struct dpe_ruler_maker dpe_ruler_cwe = {cwe_draw, cwe_cost, cwe_compose};
@@ -228,9 +229,9 @@ static void put_codes(const struct dpe_ruler_draw *draw, int64_t total, struct d
 static void fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
                         struct dpe_text *answer)
 {
-    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_FWE_INTRO]);
+    dpe_text_put(text, "%s", dpe_phrases_text(&draw->ruler->words, "fwe_intro"));
     put_codes(draw, sound(n), text);
-    put_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer);
+    put_asking(draw, "fwe_question", "fwe_answer", FREQUENT, text, answer);
 }
 
 const struct dpe_ruler_maker dpe_ruler_fwe = {fwe_draw, fwe_cost, fwe_compose};

@@ -210,6 +210,7 @@ static void write_prompt(const struct official *official, const struct record *r
         return;
     }
     bool choice = options->task->references == DPE_REFERENCES_PAIR;
+    char beginning[48];
     const struct dpe_phrase_value values[] = {
         {"context", context(record)->value.text},
         {"input", fields[INPUT].value.text},
@@ -220,9 +221,10 @@ static void write_prompt(const struct official *official, const struct record *r
         {NULL, NULL},
     };
     dpe_text_put(text, "%s", shared->frame.before);
-    dpe_phrases_put(&shared->phrases, options->phrase, values, text);
+    dpe_phrases_put(&shared->phrases, options->task->name, values, text);
     dpe_text_put(text, "%s", shared->frame.after);
-    dpe_phrases_put(&shared->phrases, options->phrase + 1, values, text);
+    snprintf(beginning, sizeof beginning, "%s_answer", options->task->name);
+    dpe_phrases_put(&shared->phrases, beginning, values, text);
 }
 
 /* The first and the last half of the tokens that fit. */

@@ -295,7 +295,8 @@ static dpe_status open_official(const struct dpe_official_options *options, stru
 struct files {
     const char *name;     /* of dpe_score_task */
     const int64_t *rooms; /* tokens to generate for each task; NULL: those of ruler's kinds */
-    const struct dpe_phrase_field *fields; /* [n_fields] two of each task; NULL: no phrases */
+    const struct dpe_phrase_field
+        *fields; /* [n_fields] of each task, and how its answer begins; NULL: no phrases */
     size_t n_fields;
     const char *scorer; /* NULL: the official one */
     struct dpe_official_shared *shared;
@@ -325,7 +326,6 @@ static dpe_status add_file(const struct dpe_suite_options *options, const struct
         .length = length,
         .room = files->rooms != NULL ? files->rooms[i] : 0,
         .kind = files->rooms != NULL ? NULL : dpe_ruler_kind(i),
-        .phrase = 2 * i,
         .score = dpe_score_rule(task, files->scorer, &set),
         .skip_bad = options->skip_bad};
     DPE_TRY(open_official(&official, suite, &source, err));
@@ -400,22 +400,22 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
 
 #define OPTIONS "option_a option_b option_c option_d"
 static const struct dpe_phrase_field infinitebench_fields[] = {
-    {"longbook_qa_eng", "context input", "", NULL, false},
-    {"longbook_qa_eng_answer", "", "", "", false},
-    {"longbook_choice_eng", "context input " OPTIONS, "", NULL, false},
-    {"longbook_choice_eng_answer", "", "", "", false},
-    {"longdialogue_qa_eng", "context", "input", NULL, false},
-    {"longdialogue_qa_eng_answer", "", "", "", false},
-    {"passkey", "context input", "", NULL, false},
-    {"passkey_answer", "", "", "", false},
-    {"number_string", "context input", "", NULL, false},
-    {"number_string_answer", "", "", "", false},
-    {"kv_retrieval", "context input", "", NULL, false},
-    {"kv_retrieval_answer", "", "", "", false},
-    {"code_debug", "context " OPTIONS, "input", NULL, false},
-    {"code_debug_answer", "", "", "", false},
-    {"math_find", "context input", "", NULL, false},
-    {"math_find_answer", "", "", "", false},
+    {"longbook_qa_eng", "context input", ""},
+    {"longbook_qa_eng_answer", "", "", ""},
+    {"longbook_choice_eng", "context input " OPTIONS, ""},
+    {"longbook_choice_eng_answer", "", "", ""},
+    {"longdialogue_qa_eng", "context", "input"},
+    {"longdialogue_qa_eng_answer", "", "", ""},
+    {"passkey", "context input", ""},
+    {"passkey_answer", "", "", ""},
+    {"number_string", "context input", ""},
+    {"number_string_answer", "", "", ""},
+    {"kv_retrieval", "context input", ""},
+    {"kv_retrieval_answer", "", "", ""},
+    {"code_debug", "context " OPTIONS, "input"},
+    {"code_debug_answer", "", "", ""},
+    {"math_find", "context input", ""},
+    {"math_find_answer", "", "", ""},
 };
 
 static dpe_status check_infinitebench(const struct dpe_suite_options *options,

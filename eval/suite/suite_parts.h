@@ -59,7 +59,6 @@ struct dpe_official_options {
     int64_t length;                    /**< tokens, prompt and answer together */
     int64_t room;                      /**< infinitebench, ruler2: tokens to generate */
     const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
-    size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
     dpe_scorer score;
     bool skip_bad;
 };

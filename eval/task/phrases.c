@@ -176,10 +176,27 @@ void dpe_phrases_free(struct dpe_phrases *phrases)
     *phrases = (struct dpe_phrases){0};
 }
 
-void dpe_phrases_put(const struct dpe_phrases *phrases, size_t field,
+static size_t place_of(const struct dpe_phrases *phrases, const char *field)
+{
+    const struct dpe_phrase_field *found =
+        dpe_named(phrases->fields, phrases->n, sizeof *phrases->fields, field);
+    return (size_t)(found - phrases->fields);
+}
+
+const char *dpe_phrases_text(const struct dpe_phrases *phrases, const char *field)
+{
+    return phrases->text[place_of(phrases, field)];
+}
+
+const struct dpe_phrase_list *dpe_phrases_list(const struct dpe_phrases *phrases, const char *field)
+{
+    return &phrases->lists[place_of(phrases, field)];
+}
+
+void dpe_phrases_put(const struct dpe_phrases *phrases, const char *field,
                      const struct dpe_phrase_value *values, struct dpe_text *out)
 {
-    const char *s = phrases->text[field];
+    const char *s = dpe_phrases_text(phrases, field);
     while (*s != '\0') {
         size_t n = placeholder(s);
         const struct dpe_phrase_value *value = values;

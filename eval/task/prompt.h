@@ -55,9 +55,13 @@ void dpe_phrases_free(struct dpe_phrases *phrases);
 struct dpe_phrase_value {
     const char *name, *text;
 };
-/** Put phrase `field` with its placeholders replaced, as dpe_text_put; `values` ends with a NULL
- * name. */
-void dpe_phrases_put(const struct dpe_phrases *phrases, size_t field,
+/** The string, or the list, of a field. */
+const char *dpe_phrases_text(const struct dpe_phrases *phrases, const char *field);
+const struct dpe_phrase_list *dpe_phrases_list(const struct dpe_phrases *phrases,
+                                               const char *field);
+/** Put the string of a field with its placeholders replaced, as dpe_text_put; `values` ends with a
+ * NULL name. */
+void dpe_phrases_put(const struct dpe_phrases *phrases, const char *field,
                      const struct dpe_phrase_value *values, struct dpe_text *out);
 
 /** Whether the vocabulary can write digits, which the answers consist of. DPE_BAD_DATA. */

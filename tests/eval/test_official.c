@@ -165,10 +165,11 @@ static void ruler2_questions_are_prompts(void **state)
     dpe_suite_close(&suite);
 }
 
-static const struct dpe_phrase_field one_field[] = {
-    {"prompt", "context", "input option_a option_b option_c option_d", NULL, false},
-    {"answer", "", "", "", false},
-};
+#define ALL "input option_a option_b option_c option_d"
+static const struct dpe_phrase_field passkey_fields[] = {{"passkey", "context", ALL},
+                                                         {"passkey_answer", "", "", ""}};
+static const struct dpe_phrase_field debug_fields[] = {{"code_debug", "context", ALL},
+                                                       {"code_debug_answer", "", "", ""}};
 
 static void long_prompts_keep_both_ends(void **state)
 {
@@ -180,8 +181,8 @@ static void long_prompts_keep_both_ends(void **state)
     }
     snprintf(line + at, sizeof line - at, "\", \"input\": \"?\", \"answer\": [\"71432\"]}");
     file_with("passkey.jsonl", line);
-    file_with("t.json", "{\"prompt\": \"{context}{input}\"}");
-    struct dpe_official_shared *shared = share(NULL, one_field, 2);
+    file_with("t.json", "{\"passkey\": \"{context}{input}\"}");
+    struct dpe_official_shared *shared = share(NULL, passkey_fields, 2);
     struct dpe_source whole = open_source("infinitebench", "passkey", 100000, shared);
     struct dpe_source cut = open_source("infinitebench", "passkey", 133, shared); /* 101 to keep */
     struct dpe_sample all = {0}, halves = {0};
@@ -209,8 +210,9 @@ static void options_get_their_letter(void **state)
               "[\"f0\", \"f1\", \"f2\", \"f3\"]}\n"
               "{\"context\": \"c\", \"input\": \"\", \"answer\": \"f0\", \"options\": [\"f0\", "
               "\"f1\", \"f2\", \"f3\"]}\n");
-    file_with("t.json", "{\"prompt\": \"{context} A {option_a} D {option_d}\", \"answer\": \":\"}");
-    struct dpe_official_shared *shared = share(NULL, one_field, 2);
+    file_with("t.json", "{\"code_debug\": \"{context} A {option_a} D {option_d}\", "
+                        "\"code_debug_answer\": \":\"}");
+    struct dpe_official_shared *shared = share(NULL, debug_fields, 2);
     struct dpe_source source = open_source("infinitebench", "code_debug", 256, shared);
     static const char *const letters[] = {"C", "D", "A"};
     for (int64_t i = 0; i < 3; i++) {

@@ -48,12 +48,6 @@ static void read_samples(const struct dpe_official_options *options)
     dpe_source_close(&source);
 }
 
-static const struct dpe_phrase_field fields[] = {
-    {.name = "prompt", .needed = "context", .allowed = "input option_a"},
-    {.name = "answer", .needed = "", .allowed = "", .fallback = ""},
-};
-static const char words[] = "{\"prompt\": \"{context} {input} {option_a}\"}";
-
 /* As official data of a task. */
 static void read_as(const char *suite, size_t task, const uint8_t *bytes, size_t n)
 {
@@ -64,12 +58,16 @@ static void read_as(const char *suite, size_t task, const uint8_t *bytes, size_t
                                            .length = 64,
                                            .room = 16,
                                            .skip_bad = true};
-    char name[80], folder[300];
+    char name[80], folder[300], beginning[80], words[160];
+    const struct dpe_phrase_field fields[] = {{options.task->name, "context", "input option_a"},
+                                              {beginning, "", "", ""}};
+    snprintf(beginning, sizeof beginning, "%s_answer", options.task->name);
+    snprintf(words, sizeof words, "{\"%s\": \"{context} {input} {option_a}\"}", options.task->name);
     snprintf(name, sizeof name, "%s.jsonl", options.task->name);
     fuzz_file(name, bytes, n);
     strcpy(folder, fuzz_folder());
     options.folder = folder;
-    const char *template_file = fuzz_file("words.json", words, sizeof words - 1);
+    const char *template_file = fuzz_file("words.json", words, strlen(words));
     fuzz_expect(dpe_official_share(NULL, "", template_file, ruler ? NULL : fields, 2,
                                    &options.shared, NULL) == DPE_OK,
                 "a template opens");

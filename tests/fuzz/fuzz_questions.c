@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     }
     if (dpe_phrases_open(path, &dpe_builtin_ruler, fields, FIELDS, &phrases, &err) == DPE_OK) {
         for (size_t i = 0; i < STRINGS; i++) {
-            dpe_phrases_put(&phrases, i, values, &text);
+            dpe_phrases_put(&phrases, fields[i].name, values, &text);
         }
         dpe_text_free(&text);
         dpe_phrases_free(&phrases);
