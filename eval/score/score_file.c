@@ -143,75 +143,62 @@ enum { BLOCK = 16 };
 
 enum outcome { SCORED, EMPTY, NO_OBJECT, BAD, FAILED };
 
-/* Fields in the order in which they are preferred. */
-enum {
-    PRED,
-    PREDICTION,
-    OUTPUTS,
-    NEEDLE,
-    GROUND_TRUTH,
-    LABEL,
-    ANSWER,
-    GENERATION,
-    EXPECTED,
-    N_FIELDS
-};
+enum { MAX_FIELDS = 9 };
 
 /* What a thread reuses for every line. */
 struct reader {
     struct dpe_text line;
-    struct dpe_json_field fields[N_FIELDS];
+    struct dpe_json_field fields[MAX_FIELDS];
     char **references;
     size_t n_references;
 };
 
-static const struct reader new_reader = {.fields = {[PRED] = {.name = "pred"},
-                                                    [PREDICTION] = {.name = "prediction"},
-                                                    [OUTPUTS] = {.name = "outputs"},
-                                                    [NEEDLE] = {.name = "needle"},
-                                                    [GROUND_TRUTH] = {.name = "ground_truth"},
-                                                    [LABEL] = {.name = "label"},
-                                                    [ANSWER] = {.name = "answer"},
-                                                    [GENERATION] = {.name = "generation"},
-                                                    [EXPECTED] = {.name = "expected_answer"}}};
+static const struct reader new_reader = {.fields = {{"pred"},
+                                                    {"prediction"},
+                                                    {"outputs"},
+                                                    {"needle"},
+                                                    {"ground_truth"},
+                                                    {"label"},
+                                                    {"answer"},
+                                                    {"generation"},
+                                                    {"expected_answer"}}};
 
 static void reader_free(struct reader *reader)
 {
     dpe_text_free(&reader->line);
-    dpe_json_fields_free(reader->fields, N_FIELDS);
+    dpe_json_fields_free(reader->fields, MAX_FIELDS);
     free(reader->references);
 }
 
-/* Where a format has its prediction and its references: the first field that is present, of lists
- * that N_FIELDS ends. */
+/* Where a format has its prediction and its references: the first field that is present. */
 static const struct layout {
-    int predictions[4], references[6];
+    const char *predictions[4], *references[6];
     const char *prediction, *reference; /* in words */
 } layouts[] = {
-    [DPE_RECORD_RULER] = {{PRED, PREDICTION, N_FIELDS},
-                          {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL, N_FIELDS},
+    [DPE_RECORD_RULER] = {{"pred", "prediction"},
+                          {"outputs", "needle", "ground_truth", "answer", "label"},
                           "prediction in \"pred\" or \"prediction\"",
                           "reference in \"outputs\", \"needle\", \"ground_truth\", \"label\" or "
                           "\"answer\""},
-    [DPE_RECORD_INFINITEBENCH] = {{PREDICTION, PRED, N_FIELDS},
-                                  {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE, N_FIELDS},
+    [DPE_RECORD_INFINITEBENCH] = {{"prediction", "pred"},
+                                  {"ground_truth", "label", "answer", "outputs", "needle"},
                                   "prediction in \"pred\" or \"prediction\"",
                                   "reference in \"outputs\", \"needle\", \"ground_truth\", "
                                   "\"label\" or \"answer\""},
-    [DPE_RECORD_RULER2] = {{GENERATION, PRED, PREDICTION, N_FIELDS},
-                           {EXPECTED, OUTPUTS, ANSWER, N_FIELDS},
+    [DPE_RECORD_RULER2] = {{"generation", "pred", "prediction"},
+                           {"expected_answer", "outputs", "answer"},
                            "prediction in \"generation\", \"pred\" or \"prediction\"",
                            "reference in \"expected_answer\", \"outputs\" or \"answer\""},
 };
 
-static struct dpe_json_field *first_of(struct reader *reader, const int *order)
+static const struct dpe_json_field *first_of(const struct reader *reader, const char *const *order)
 {
-    for (size_t i = 0; order[i] != N_FIELDS; i++) {
-        if (reader->fields[order[i]].value.kind != DPE_JSON_ABSENT) {
-            return reader->fields + order[i];
-        }
+    const struct dpe_json_field *field = NULL;
+    for (; *order != NULL && field == NULL; order++) {
+        field = DPE_NAMED(reader->fields, *order);
+        field = field->value.kind != DPE_JSON_ABSENT ? field : NULL;
     }
-    return NULL;
+    return field;
 }
 
 static bool is_number(enum dpe_json_kind kind)
@@ -260,7 +247,7 @@ static enum outcome score_line(struct reader *reader, const struct dpe_score_opt
     const struct layout *layout = &layouts[options->task->format];
     enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
     dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
-                                         N_FIELDS, &problem, err);
+                                         MAX_FIELDS, &problem, err);
     if (status != DPE_OK) {
         return status != DPE_BAD_DATA ? FAILED : problem == DPE_JSONL_NO_OBJECT ? NO_OBJECT : BAD;
     }

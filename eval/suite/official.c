@@ -18,7 +18,7 @@ struct official {
     bool ruler, second; /**< a whole prompt; of RULER v2 */
 };
 
-enum { INPUT, CONTEXT, CONTENT, OUTPUTS, ANSWER, OPTIONS, PREFIX, QUESTION, EXPECTED, N_FIELDS };
+enum { N_FIELDS = 9 };
 
 /* A line that was read. */
 struct record {
@@ -26,15 +26,25 @@ struct record {
     struct dpe_json_field fields[N_FIELDS];
 };
 
-static const struct record new_record = {.fields = {[INPUT] = {.name = "input"},
-                                                    [CONTEXT] = {.name = "context"},
-                                                    [CONTENT] = {.name = "content"},
-                                                    [OUTPUTS] = {.name = "outputs"},
-                                                    [ANSWER] = {.name = "answer"},
-                                                    [OPTIONS] = {.name = "options"},
-                                                    [PREFIX] = {.name = "answer_prefix"},
-                                                    [QUESTION] = {.name = "question"},
-                                                    [EXPECTED] = {.name = "expected_answer"}}};
+static const struct record new_record = {.fields = {{"input"},
+                                                    {"context"},
+                                                    {"content"},
+                                                    {"outputs"},
+                                                    {"answer"},
+                                                    {"options"},
+                                                    {"answer_prefix"},
+                                                    {"question"},
+                                                    {"expected_answer"}}};
+
+static const struct dpe_json_field *field(const struct record *record, const char *name)
+{
+    return DPE_NAMED(record->fields, name);
+}
+
+static bool has(const struct record *record, const char *name)
+{
+    return field(record, name)->value.kind != DPE_JSON_ABSENT;
+}
 
 static void record_free(struct record *record)
 {
@@ -47,26 +57,21 @@ static void record_free(struct record *record)
 static const struct dpe_json_field *references(const struct official *official,
                                                const struct record *record)
 {
-    const struct dpe_json_field *fields = record->fields;
-    if (official->second) {
-        return fields + EXPECTED;
-    }
-    bool other = fields[OUTPUTS].value.kind == DPE_JSON_ABSENT &&
-                 fields[ANSWER].value.kind != DPE_JSON_ABSENT;
-    return fields + (official->ruler && !other ? OUTPUTS : ANSWER);
+    bool other = !has(record, "outputs") && has(record, "answer");
+    return field(record, official->second            ? "expected_answer"
+                         : official->ruler && !other ? "outputs"
+                                                     : "answer");
 }
 
 static const struct dpe_json_field *input(const struct official *official,
                                           const struct record *record)
 {
-    return record->fields + (official->second ? QUESTION : INPUT);
+    return field(record, official->second ? "question" : "input");
 }
 
 static const struct dpe_json_field *context(const struct record *record)
 {
-    bool other = record->fields[CONTEXT].value.kind == DPE_JSON_ABSENT &&
-                 record->fields[CONTENT].value.kind != DPE_JSON_ABSENT;
-    return record->fields + (other ? CONTENT : CONTEXT);
+    return field(record, has(record, "context") || !has(record, "content") ? "context" : "content");
 }
 
 static dpe_status want_string(const struct dpe_json_field *field, struct dpe_error *err)
@@ -110,8 +115,8 @@ static const char *entry(const struct dpe_json_field *field, size_t i)
 /* Letter of the right option: named beside it, or its place among the options; '\0': neither. */
 static char right_letter(const struct record *record)
 {
-    const struct dpe_json_field *answer = record->fields + ANSWER;
-    const struct dpe_json_field *options = record->fields + OPTIONS;
+    const struct dpe_json_field *answer = field(record, "answer");
+    const struct dpe_json_field *options = field(record, "options");
     if (is_list(answer) && answer->n == 2 && strlen(entry(answer, 1)) == 1 &&
         strchr("ABCD", entry(answer, 1)[0]) != NULL) {
         return entry(answer, 1)[0];
@@ -127,7 +132,6 @@ static char right_letter(const struct record *record)
 static dpe_status check_prompt(const struct official *official, const struct record *record,
                                struct dpe_error *err)
 {
-    const struct dpe_json_field *fields = record->fields;
     DPE_TRY(want_string(input(official, record), err));
     if (!official->ruler) {
         return want_string(context(record), err);
@@ -136,13 +140,12 @@ static dpe_status check_prompt(const struct official *official, const struct rec
         return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"",
                         input(official, record)->name);
     }
-    return fields[PREFIX].value.kind != DPE_JSON_ABSENT ? want_string(fields + PREFIX, err)
-                                                        : DPE_OK;
+    return has(record, "answer_prefix") ? want_string(field(record, "answer_prefix"), err) : DPE_OK;
 }
 
 static dpe_status check_number(const struct record *record, struct dpe_error *err)
 {
-    const struct dpe_json_field *answer = record->fields + ANSWER;
+    const struct dpe_json_field *answer = field(record, "answer");
     enum dpe_json_kind kind = is_list(answer) ? answer->items[0].kind : answer->value.kind;
     return kind != DPE_JSON_STRING
                ? DPE_OK
@@ -151,7 +154,7 @@ static dpe_status check_number(const struct record *record, struct dpe_error *er
 
 static dpe_status check_options(const struct record *record, struct dpe_error *err)
 {
-    const struct dpe_json_field *options = record->fields + OPTIONS;
+    const struct dpe_json_field *options = field(record, "options");
     if (!is_list(options)) {
         return dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
                         dpe_json_kind_name(options->value.kind));
@@ -199,11 +202,11 @@ static void write_prompt(const struct official *official, const struct record *r
 {
     const struct dpe_official_options *options = &official->options;
     const struct dpe_official_shared *shared = options->shared;
-    const struct dpe_json_field *fields = record->fields;
+    const struct dpe_json_field *choices = field(record, "options");
     if (official->ruler) {
-        const char *const parts[] = {shared->frame.before, input(official, record)->value.text,
-                                     shared->frame.after,
-                                     official->second ? "" : fields[PREFIX].value.text};
+        const char *const parts[] = {
+            shared->frame.before, input(official, record)->value.text, shared->frame.after,
+            official->second ? "" : field(record, "answer_prefix")->value.text};
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             dpe_text_put_bytes(text, parts[i], strlen(parts[i]));
         }
@@ -213,11 +216,11 @@ static void write_prompt(const struct official *official, const struct record *r
     char beginning[48];
     const struct dpe_phrase_value values[] = {
         {"context", context(record)->value.text},
-        {"input", fields[INPUT].value.text},
-        {"option_a", choice ? entry(fields + OPTIONS, 0) : ""},
-        {"option_b", choice ? entry(fields + OPTIONS, 1) : ""},
-        {"option_c", choice ? entry(fields + OPTIONS, 2) : ""},
-        {"option_d", choice ? entry(fields + OPTIONS, 3) : ""},
+        {"input", field(record, "input")->value.text},
+        {"option_a", choice ? entry(choices, 0) : ""},
+        {"option_b", choice ? entry(choices, 1) : ""},
+        {"option_c", choice ? entry(choices, 2) : ""},
+        {"option_d", choice ? entry(choices, 3) : ""},
         {NULL, NULL},
     };
     dpe_text_put(text, "%s", shared->frame.before);
