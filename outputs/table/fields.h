@@ -2,11 +2,10 @@
  * @file fields.h
  * The fields of a DPE table's entry, each described once; not installed.
  *
- * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, and the tables of
- * SCHEMA.md and dpe_table.schema.json follow from this list. A new field is a member of struct
- * dpe_table_values, an entry here, and, unless it is a fact for people alone, an entry of FIELDS in
- * the adapter (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to
- * them and writes their lines.
+ * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, the tables of SCHEMA.md,
+ * dpe_table.schema.json and FIELDS of the adapter (outputs/transformers/dpe_attention.py) follow
+ * from this list. A new field is a member of struct dpe_table_values and an entry here; the test
+ * table_fields holds the others to them and writes their lines (--write).
  */
 #ifndef DPE_TABLE_FIELDS_H
 #define DPE_TABLE_FIELDS_H
@@ -64,6 +63,7 @@ struct dpe_table_field {
     bool above;       /**< in (low, high], */
     double or_else;   /**< or is this; `low` where there is nothing else */
     double absent;    /**< the number where its part is not there; an array is NULL then */
+    bool detail;      /**< says nothing alone: log_n_power without log_n_length */
     bool whole_in_h5; /**< doubles that are int64 in HDF5 */
     const char *long_name, *units; /**< attributes in HDF5 */
     const char *what;              /**< for the documents */
