@@ -153,6 +153,9 @@ struct json_t;
 /** dpe_table_parse of what was parsed, which stays the caller's. */
 int dpe_table_of_json(const char *name, const struct json_t *root, struct dpe_table **table,
                       char *message);
+/** The key pairs as JSON has them, [layer][head] = pair indices; of the values the mask and its
+ * shape are used. */
+struct json_t *dpe_table_key_pairs(const struct dpe_table_values *values);
 /** Deep copies of arrays and texts. False without memory: then nothing is left to free. */
 bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table_values *copy);
 /** Free every array and text and forget it. */
