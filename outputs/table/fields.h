@@ -163,8 +163,8 @@ void dpe_table_values_free(struct dpe_table_values *values);
 /** A sentence into message[DPE_TABLE_MESSAGE] (NULL allowed); returns the error. */
 int dpe_table_fail(char *message, enum dpe_table_error error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** DPE_TABLE_VERSION with what to do, unless it is DPE_TABLE_SCHEMA's major version. `command`:
- * what made the file, NULL or "" when that is not known. */
-int dpe_table_check_version(const char *version, const char *command, char *message);
+/** DPE_TABLE_VERSION with what to do, unless it is DPE_TABLE_SCHEMA's major version. `history`: of
+ * the file, whose first line has the command that made it; NULL when it is not known. */
+int dpe_table_check_version(const char *version, const char *history, char *message);
 
 #endif
