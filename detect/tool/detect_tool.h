@@ -147,7 +147,8 @@ struct stage {
     const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
 };
 
-/** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */
+/** Make the rows of a list that are missing, and append them to the run. Errors of dpe_wanted_run.
+ */
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
 /** Of a search whose task is not named: find it, and open it. */

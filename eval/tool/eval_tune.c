@@ -240,7 +240,7 @@ static void add_rows(struct tune_rows *batch, const struct dpe_tune_group *group
 {
     struct dpe_wanted *wanted = &batch->wanted;
     size_t plan = 0;
-    while (plan < wanted->n_plans && strcmp(wanted->keys[plan], arm->key) != 0) {
+    while (plan < wanted->n_plans && strcmp(wanted->plans[plan].key, arm->key) != 0) {
         plan++;
     }
     for (size_t i = 0; i < wanted->n_items; i++) {

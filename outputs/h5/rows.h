@@ -53,7 +53,7 @@ void dpe_positions_add(struct dpe_positions *positions, const struct dpe_row *ro
 /** Perplexity of a bucket; NaN: it has no tokens. */
 double dpe_positions_at(const struct dpe_positions *positions, int bucket);
 
-/** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_work),
+/** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_wanted),
  * and the sample's index. */
 struct dpe_item {
     int task, plan;
