@@ -62,15 +62,14 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
     DPE_TRY(dpe_plan_key(&rope, config.key, err));
     const struct stage stage = {.name = "pilot",
                                 .n_tasks = 1,
-                                .tasks = &task,
-                                .n_samples = {contexts * niah.asked},
+                                .tasks = {{.task = task, .n = contexts * niah.asked}},
                                 .length = length,
                                 .n_plans = 1,
                                 .configs = &config};
     DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));
     const char *key = config.key;
-    DPE_TRY(dpe_detect_collect(inputs->job.run, task.name, &key, 1, 0, stage.n_samples[0],
-                               niah.asked, &scores, err));
+    DPE_TRY(dpe_detect_collect(inputs->job.run, task.name, &key, 1, 0, stage.tasks[0].n, niah.asked,
+                               &scores, err));
     *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
     dpe_append(inputs->needles.pilot, sizeof inputs->needles.pilot,
                "%skeys=%d,values=%d in %lld tokens: %.3f",
