@@ -397,7 +397,6 @@ static void suggest(const void *state)
 }
 
 const struct dpe_study dpe_norms_study = {
-    .tool = "dpe-norms",
     .size = sizeof(struct profile),
     .job = offsetof(struct profile, job),
     .open = profile_open,

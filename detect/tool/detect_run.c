@@ -319,7 +319,6 @@ static dpe_status detection_close(void *state, dpe_status status, struct dpe_err
 }
 
 const struct dpe_study dpe_detect_study = {
-    .tool = "dpe-detect",
     .size = sizeof(struct detection),
     .job = offsetof(struct detection, inputs.job),
     .open = detection_open,

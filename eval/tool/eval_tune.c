@@ -404,7 +404,6 @@ static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error 
 }
 
 const struct dpe_study dpe_eval_tune_study = {
-    .tool = "dpe-eval tune",
     .size = sizeof(struct dpe_tuning),
     .job = offsetof(struct dpe_tuning, comparison.job),
     .open = tuning_open,

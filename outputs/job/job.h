@@ -284,7 +284,6 @@ struct dpe_bill;
  * zero at first; `args` is what a command line, or dpe-calibrate, asked for, and outlives the
  * state. */
 struct dpe_study {
-    const char *tool; /**< that does it alone: "dpe-norms" */
     size_t size;
     size_t job; /**< where the state has its struct dpe_job */
     /** Open the inputs and make every check that can be made before any work. */
