@@ -155,7 +155,6 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
                             struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
-    static const char no_memory[] = "out of memory for the profile's table";
     int64_t pairs = config->head_dim / 2;
     int64_t samples = profile->args->job.samples;
     int64_t rows = config->n_layers * config->n_heads;
@@ -164,12 +163,9 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
     DPE_OWNED const double **tables = collect(profile);
     *result = (struct dpe_norms_result){
         .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs}};
-    DPE_TRY(DPE_MADE(tables, err, no_memory));
-    DPE_TRY(DPE_NEW(&result->length, (size_t)profile->n_lengths, err, no_memory));
-    DPE_TRY(DPE_NEW(&result->mean, size, err, no_memory));
-    DPE_TRY(DPE_NEW(&result->sem, size, err, no_memory));
-    DPE_TRY(DPE_NEW(&result->ranking, size, err, no_memory));
-    DPE_TRY(DPE_NEW(&result->contribution, cells * size, err, no_memory));
+    DPE_TRY(DPE_MADE(tables, err, "out of memory for the profile's table"));
+    DPE_TRY(dpe_datasets_make(&dpe_norms_kind, result, "length contribution mean sem top_k_index",
+                              err));
     memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
     dpe_norms_mean(tables, cells, (int64_t)size, result->mean, result->sem);
     dpe_norms_rank(result->mean, rows, pairs, result->ranking);
@@ -401,7 +397,6 @@ static void suggest(const void *state)
 }
 
 const struct dpe_study dpe_norms_study = {
-    .tool = "dpe-norms",
     .size = sizeof(struct profile),
     .job = offsetof(struct profile, job),
     .open = profile_open,

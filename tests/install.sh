@@ -76,8 +76,10 @@ cat >"$work/table.json" <<END
  "scale_factor": [4, 1], "attention_scaling": 1, "inv_freq": [1, 0.1, 0.01, 0.002],
  "key_pairs": [[[0, 2], [2, 3]]]}
 END
-sed 's/"9.0.0"/"9.0.0", "logit_scale": 1.5, "logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1, "far_scale": 1, "log_n_length": 8, "log_n_power": 2, "log_n_decay": 0/' \
-    "$work/table.json" >"$work/warm.json"
+PYTHONPATH="$root/tests/lib" python3 -c 'import json, sys
+from adapter_fields import NO_TEMPERATURE
+heat = dict(NO_TEMPERATURE, logit_scale=1.5, log_n_length=8, log_n_power=2)
+json.dump(dict(json.load(sys.stdin), **heat), sys.stdout)' <"$work/table.json" >"$work/warm.json"
 # Token 103: far query 103/4 -> 25 + 16 - 16/4 = 37, far key 25; unmoved 103.
 cat >"$work/want" <<'END'
 llama model, trained for 64 tokens, table for 104; nearer than 16 is near

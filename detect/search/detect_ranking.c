@@ -27,7 +27,6 @@ static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct
     scores->prompt_tokens[at] = row->prompt_tokens;
     scores->new_tokens[at] = row->new_tokens;
     scores->seed[at] = row->seed;
-    scores->seconds[at] = row->seconds;
 }
 
 dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
@@ -36,15 +35,14 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
     *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
     const size_t n = (size_t)n_cells * (size_t)n_samples;
     /* One room for all columns, the only one of four bytes last. */
-    double *real = dpe_alloc(n, 5 * sizeof(double) + 5 * sizeof(int64_t) + sizeof(int32_t));
+    double *real = dpe_alloc(n, 4 * sizeof(double) + 5 * sizeof(int64_t) + sizeof(int32_t));
     DPE_TRY(
         DPE_MADE(real, err, "out of memory for %d x %lld scores", n_cells, (long long)n_samples));
-    int64_t *whole = (int64_t *)(real + 5 * n);
+    int64_t *whole = (int64_t *)(real + 4 * n);
     scores->recall = real;
     scores->at_least_half = real + n;
     scores->nll_sum = real + 2 * n;
     scores->nats = real + 3 * n;
-    scores->seconds = real + 4 * n;
     scores->n_tokens = whole;
     scores->n_words = whole + n;
     scores->prompt_tokens = whole + 2 * n;

@@ -23,7 +23,6 @@ struct dpe_detect_scores {
     int64_t *n_tokens, *n_words;         /**< scored */
     int64_t *prompt_tokens, *new_tokens; /**< of the sample, generated */
     uint64_t *seed;                      /**< of the sample; 0 = not run */
-    double *seconds;                     /**< wall time */
 };
 /** Look up the rows (task, key of each cell, first_sample …) in `run`. Seeds are copied as they
  *  are. `keys` [n_cells]; `together` as the task's. The caller frees with dpe_detect_scores_free.

@@ -189,18 +189,23 @@ int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs)
 
 /* ---------------------------------------------------------------------------------------- costs */
 
+/* Of the parts SWEPT and SWEPT_BOOKS, with what validates them. */
+static const enum detect_stream swept_streams[2][2] = {{DETECT_SWEPT, DETECT_FRESH_NEEDLES},
+                                                       {DETECT_SWEPT_BOOKS, DETECT_FRESH_BOOKS}};
+
 static dpe_status count_parts(const struct detect_inputs *inputs, struct part parts[PARTS],
                               struct dpe_error *err)
 {
     const int64_t length = inputs->args->job.length;
     const struct detect_opened *ceiling = &inputs->streams[DETECT_CEILING];
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        const bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
-        struct part *part = &parts[ppl ? SWEPT_BOOKS : SWEPT];
-        part->name = inputs->tasks[i].name;
-        part->rows =
-            (double)(inputs->n_samples[i] * inputs->grid.n_configs + 3 * inputs->n_validated[i]);
-        DPE_TRY(price_of(inputs, &inputs->tasks[i], length, &part->price, err));
+    for (int i = 0; i < 2; i++) {
+        const struct detect_opened *swept = &inputs->streams[swept_streams[i][0]];
+        const int64_t fresh = inputs->streams[swept_streams[i][1]].n;
+        if (swept->n > 0) {
+            parts[i].name = swept->task.name;
+            parts[i].rows = (double)(swept->n * inputs->grid.n_configs + 3 * fresh);
+            DPE_TRY(price_of(inputs, &swept->task, length, &parts[i].price, err));
+        }
     }
     if (dpe_detect_searches(inputs->args->rule)) {
         const struct dpe_task *task = searched_task(inputs);
@@ -312,11 +317,14 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                      params->n_groups, params->n_groups == 1 ? "" : "s", params->n_lengths);
     }
     tell_template(inputs);
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
-        dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
-                     (long long)inputs->n_samples[i], ppl ? "books" : "samples");
-        if (ppl && inputs->short_books > 0) {
+    for (int i = DETECT_SWEPT; i <= DETECT_SWEPT_BOOKS; i++) {
+        const struct detect_opened *swept = &inputs->streams[i];
+        const bool ppl = i == DETECT_SWEPT_BOOKS;
+        if (swept->n > 0) {
+            dpe_log_info("%s: %lld %s per configuration", swept->task.name, (long long)swept->n,
+                         ppl ? "books" : "samples");
+        }
+        if (swept->n > 0 && ppl && inputs->short_books > 0) {
             dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
                             (long long)inputs->short_books, (long long)params->length);
         }

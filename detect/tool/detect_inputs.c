@@ -148,47 +148,40 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
 static dpe_status open_swept(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
-    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "niah", job->seed,
-                                   &inputs->tasks[0], err));
-    inputs->n_tasks = 1;
-    inputs->n_samples[0] = job->samples;
-    if (dpe_detect_searches(inputs->args->rule)) { /* it takes only proposals from the sweep */
-        inputs->n_samples[0] =
-            dpe_least(job->samples, dpe_detect_round_up((job->samples + 7) / 8,
-                                                        dpe_detect_inputs_per_round(inputs)));
-        return DPE_OK;
-    }
-    inputs->n_validated[0] = job->samples;
-    return dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "validate-niah",
-                                  inputs->validation_seed, &inputs->validate_tasks[0], err);
+    const bool searches = dpe_detect_searches(inputs->args->rule);
+    /* A search takes only proposals from the sweep. */
+    const int64_t proposing =
+        dpe_detect_round_up((job->samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
+    DPE_TRY(open_stream(inputs, DETECT_SWEPT, &inputs->needles.niah, job->length, "niah", job->seed,
+                        searches ? dpe_least(job->samples, proposing) : job->samples, err));
+    return searches ? DPE_OK
+                    : open_stream(inputs, DETECT_FRESH_NEEDLES, &inputs->needles.niah, job->length,
+                                  "validate-niah", inputs->validation_seed, job->samples, err);
 }
 
 /* Books that the sweep does not use validate it; where all are used, the same ones do. */
 static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const int at = inputs->n_tasks;
-    struct dpe_task *task = &inputs->tasks[at];
+    struct detect_opened *swept = &inputs->streams[DETECT_SWEPT_BOOKS];
+    struct detect_opened *fresh = &inputs->streams[DETECT_FRESH_BOOKS];
+    struct dpe_task *task = &swept->task;
     DPE_TRY(dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
                          inputs->needles.niah.special, task, &inputs->short_books, err));
-    inputs->n_tasks++;
-    int64_t used =
-        task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
-    int64_t left = task->n_samples - used;
+    const int64_t used = dpe_least(task->n_samples, inputs->args->job.samples);
+    const int64_t left = task->n_samples - used;
     free(inputs->books);
     DPE_TRY(DPE_NEW(&inputs->books, (size_t)used, err, "out of memory for %lld books",
                     (long long)used));
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
-    inputs->n_samples[at] = used;
-    inputs->validate_tasks[at] = *task;
-    inputs->validate_tasks[at].close = NULL; /* with the sweep's */
-    inputs->n_validated[at] = used;
+    swept->n = used;
+    *fresh = *swept;
+    fresh->task.close = NULL; /* with the sweep's */
     if (left > 0) {
-        inputs->first_validated[at] = used;
-        inputs->n_validated[at] = left < used ? left : used;
-        snprintf(inputs->validate_tasks[at].name, sizeof inputs->validate_tasks[at].name,
-                 "validate-ppl");
+        fresh->first = used;
+        fresh->n = dpe_least(left, used);
+        snprintf(fresh->task.name, sizeof fresh->task.name, "validate-ppl");
     }
     return DPE_OK;
 }
@@ -218,16 +211,10 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
 
 static void close_tasks(struct detect_inputs *inputs)
 {
-    for (int i = 0; i < 2; i++) {
-        dpe_task_close(&inputs->tasks[i]);
-        dpe_task_close(&inputs->validate_tasks[i]);
-        inputs->n_samples[i] = inputs->first_validated[i] = inputs->n_validated[i] = 0;
-    }
     for (int i = 0; i < DETECT_STREAMS; i++) {
         dpe_task_close(&inputs->streams[i].task);
         inputs->streams[i] = (struct detect_opened){.n = 0};
     }
-    inputs->n_tasks = 0;
 }
 
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err)

@@ -39,10 +39,10 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
     snprintf(name, 32, "unchanged-%lld-%d-%d", (long long)length, niah->keys, niah->values);
 }
 
-/* What the model as it is finds of so many contexts of a rung, in so many tokens; *opens false
+/* What the model as it is finds of a context of a rung, in so many tokens; *opens false
  * where these have no room for its needles. */
-static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64_t contexts,
-                            double *mean, bool *opens, struct dpe_error *err)
+static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, double *mean,
+                            bool *opens, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_niah_params niah = dpe_detect_pilot_task(inputs, rung);
@@ -62,15 +62,14 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
     DPE_TRY(dpe_plan_key(&rope, config.key, err));
     const struct stage stage = {.name = "pilot",
                                 .n_tasks = 1,
-                                .tasks = &task,
-                                .n_samples = {contexts * niah.asked},
+                                .tasks = {{.task = task, .n = niah.asked}},
                                 .length = length,
                                 .n_plans = 1,
                                 .configs = &config};
     DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));
     const char *key = config.key;
-    DPE_TRY(dpe_detect_collect(inputs->job.run, task.name, &key, 1, 0, stage.n_samples[0],
-                               niah.asked, &scores, err));
+    DPE_TRY(dpe_detect_collect(inputs->job.run, task.name, &key, 1, 0, stage.tasks[0].n, niah.asked,
+                               &scores, err));
     *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
     dpe_append(inputs->needles.pilot, sizeof inputs->needles.pilot,
                "%skeys=%d,values=%d in %lld tokens: %.3f",
@@ -98,10 +97,10 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
         bool opens = true;
         double first = 1.0;
         if (rung > EASIEST && trained / 4 >= LEAST_QUARTER) {
-            DPE_TRY(run_short(sweep, rung, trained / 4, 1, &first, &opens, err));
+            DPE_TRY(run_short(sweep, rung, trained / 4, &first, &opens, err));
         }
         if (first >= possible_in_quarter) {
-            DPE_TRY(run_short(sweep, rung, whole, 1, &mean, &opens, err));
+            DPE_TRY(run_short(sweep, rung, whole, &mean, &opens, err));
             ceilings += opens;
             chosen = opens ? rung : chosen;
         }

@@ -11,12 +11,6 @@ static const double nonfinite_limit = 0.05;
 /* Samples in a row that share a context, by the name of their task. */
 static int64_t together_of(const struct detect_inputs *inputs, const char *task)
 {
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        if (strcmp(task, inputs->tasks[i].name) == 0 ||
-            strcmp(task, inputs->validate_tasks[i].name) == 0) {
-            return inputs->tasks[i].together;
-        }
-    }
     for (int i = 0; i < DETECT_STREAMS; i++) {
         if (inputs->streams[i].task.run != NULL &&
             strcmp(task, inputs->streams[i].task.name) == 0) {
@@ -72,19 +66,19 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    return dpe_task_rows_of_items(&sweep->tasks[parts->items->task], parts, n, err);
+    return dpe_task_rows_of_items(&sweep->stage->tasks[parts->items->task].task, parts, n, err);
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
  * about equally. */
 static void want_rows(const struct stage *stage, int64_t per_round, struct dpe_wanted *wanted)
 {
-    const int64_t samples = dpe_most(stage->n_samples[0], stage->n_samples[1]);
+    const int64_t samples = dpe_most(stage->tasks[0].n, stage->tasks[1].n);
     for (int64_t first = 0; first < samples; first += per_round) {
         for (int task = 0; task < stage->n_tasks; task++) {
-            const int64_t n = dpe_least(per_round, stage->n_samples[task] - first);
+            const int64_t n = dpe_least(per_round, stage->tasks[task].n - first);
             for (int plan = 0; plan < stage->n_plans; plan++) {
-                dpe_wanted_rows(wanted, task, plan, stage->first[task] + first, n);
+                dpe_wanted_rows(wanted, task, plan, stage->tasks[task].first + first, n);
             }
         }
     }
@@ -98,16 +92,30 @@ static int64_t read_of(const struct dpe_task *task, int64_t shared, int64_t leng
                                              : (length / 2 * shared + length / 2) / task->together;
 }
 
+/* Operations of a sample: of texts every token goes through the LM head. */
+static double cost_of(const struct detect_inputs *inputs, const struct dpe_task *task,
+                      int64_t length)
+{
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_config_flops(dpe_model_config(inputs->job.model), 0, length,
+                     strstr(task->name, "ppl") != NULL ? length : 1, &products, &attention);
+    return products + attention;
+}
+
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     struct dpe_wanted wanted = {0};
     const int64_t length = stage->length > 0 ? stage->length : inputs->args->job.length;
+    if (stage->n_tasks == 0) {
+        return DPE_OK;
+    }
     for (int i = 0; i < stage->n_tasks; i++) {
-        dpe_wanted_task(&wanted, stage->tasks[i].name,
-                        read_of(&stage->tasks[i], inputs->needles.niah.shared, length),
-                        stage->n_tasks > 1 ? sweep->cost[i] : 1.0);
+        const struct dpe_task *task = &stage->tasks[i].task;
+        dpe_wanted_task(&wanted, task->name, read_of(task, inputs->needles.niah.shared, length),
+                        stage->n_tasks > 1 ? cost_of(inputs, task, length) : 1.0);
     }
     for (int i = 0; i < stage->n_plans; i++) {
         dpe_wanted_plan(&wanted, &stage->configs[i].plan, stage->configs[i].key);
@@ -119,7 +127,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                  .rows = make_rows,
                                  .fill = fill_table,
                                  .nonfinite_limit = nonfinite_limit};
-    sweep->tasks = stage->tasks;
+    sweep->stage = stage;
     return dpe_wanted_run(&wanted, &inputs->job, &how, err);
 }
 
@@ -127,84 +135,61 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
-    const struct stage stage = {.name = "sweep",
-                                .n_tasks = inputs->n_tasks,
-                                .tasks = inputs->tasks,
-                                .n_samples = {inputs->n_samples[0], inputs->n_samples[1]},
-                                .n_plans = grid->n_configs,
-                                .configs = grid->configs};
+    struct stage stage = {.name = "sweep", .n_plans = grid->n_configs, .configs = grid->configs};
+    for (int i = DETECT_SWEPT; i <= DETECT_SWEPT_BOOKS; i++) {
+        if (inputs->streams[i].n > 0) {
+            stage.tasks[stage.n_tasks++] = inputs->streams[i];
+        }
+    }
     return dpe_detect_stage_run(sweep, &stage, err);
 }
 
 /* ------------------------------------------------------------------------------------ the whole */
 
-static void price_rows(struct sweep *sweep)
+const struct detect_opened *dpe_detect_inputs_fresh_of(const struct detect_inputs *inputs,
+                                                       int result)
 {
-    const struct detect_inputs *inputs = sweep->inputs;
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
-        double products = 0.0;
-        double attention = 0.0;
-        dpe_config_flops(dpe_model_config(inputs->job.model), 0, inputs->args->job.length,
-                         niah ? 1 : inputs->args->job.length, &products, &attention);
-        sweep->cost[i] = products + attention;
-    }
+    static const struct detect_opened none;
+    const bool searches = dpe_detect_searches(inputs->args->rule);
+    const bool needles = dpe_detect_inputs_by_needles(inputs);
+    const struct {
+        bool has;
+        enum detect_stream stream;
+    } fresh[DPE_DETECT_RESULTS] = {
+        {needles, DETECT_FRESH_NEEDLES},
+        {!searches || !needles, searches ? DETECT_GUARD : DETECT_FRESH_BOOKS},
+        {needles, DETECT_FRESH_USERS},
+        {needles, DETECT_GUARD}};
+    return fresh[result].has ? &inputs->streams[fresh[result].stream] : &none;
 }
 
 /* A task as far as the sweep and its validation have it; of a search alone what is validated. */
-static struct dpe_detect_result result_of(const struct sweep *sweep, int i)
+static struct dpe_detect_result result_of(const struct detect_inputs *inputs, int i)
 {
     static const char *const names[DPE_DETECT_RESULTS] = {NULL, NULL, "user", "guard"};
-    const struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_task *fresh = sweep->fresh[i];
+    const struct detect_opened *fresh = dpe_detect_inputs_fresh_of(inputs, i);
     const bool niah = i == DPE_DETECT_NIAH;
     struct dpe_detect_result result = {
-        .used = fresh->run != NULL,
+        .used = fresh->task.run != NULL,
         .criterion = niah || i == DPE_DETECT_OWN ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
         .task = names[i],
-        .validate_task = fresh->name,
-        .together = fresh->together,
+        .validate_task = fresh->task.name,
+        .together = fresh->task.together,
         .fresh = true};
-    for (int t = 0; t < inputs->n_tasks && i <= DPE_DETECT_PPL; t++) {
-        if ((strcmp(inputs->tasks[t].name, "ppl") != 0) == niah) {
-            result.used = true;
-            result.task = inputs->tasks[t].name;
-            result.together = inputs->tasks[t].together;
-            result.n_samples = inputs->n_samples[t];
-            result.books = niah ? NULL : inputs->books;
-            if (!dpe_detect_searches(inputs->args->rule)) {
-                result.first_validated = inputs->first_validated[t];
-                result.n_validated = inputs->n_validated[t];
-                result.fresh = niah || inputs->first_validated[t] > 0;
-            }
+    const struct detect_opened *swept = &inputs->streams[niah ? DETECT_SWEPT : DETECT_SWEPT_BOOKS];
+    if (i <= DPE_DETECT_PPL && swept->n > 0) {
+        result.used = true;
+        result.task = swept->task.name;
+        result.together = swept->task.together;
+        result.n_samples = swept->n;
+        result.books = niah ? NULL : inputs->books;
+        if (!dpe_detect_searches(inputs->args->rule)) {
+            result.first_validated = fresh->first;
+            result.n_validated = fresh->n;
+            result.fresh = niah || fresh->first > 0;
         }
     }
     return result;
-}
-
-/* Where fresh samples of each result come from: those of the sweep's validation, or the search's.
- */
-static void find_fresh(struct sweep *sweep)
-{
-    const struct detect_inputs *inputs = sweep->inputs;
-    static const struct dpe_task none;
-    const bool searches = dpe_detect_searches(inputs->args->rule);
-    const bool needles = dpe_detect_inputs_by_needles(inputs);
-    const struct dpe_task *texts = &inputs->streams[DETECT_GUARD].task;
-    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
-        sweep->fresh[i] = &none;
-    }
-    if (searches) {
-        sweep->fresh[0] = needles ? &inputs->streams[DETECT_FRESH_NEEDLES].task : &none;
-        sweep->fresh[1] = needles ? &none : texts;
-        sweep->fresh[2] = needles ? &inputs->streams[DETECT_FRESH_USERS].task : &none;
-        sweep->fresh[3] = needles ? texts : &none;
-        return;
-    }
-    for (int t = 0; t < inputs->n_tasks; t++) {
-        sweep->fresh[strcmp(inputs->tasks[t].name, "ppl") != 0 ? 0 : 1] =
-            &inputs->validate_tasks[t];
-    }
 }
 
 /* An empty report of these inputs. */
@@ -212,7 +197,6 @@ static void make_report(struct sweep *sweep)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct detect_inputs *inputs = sweep->inputs;
-    find_fresh(sweep);
     *report = (struct dpe_detect_report){
         .plain = -1,
         .of = {.grid = &inputs->grid,
@@ -233,7 +217,7 @@ static void make_report(struct sweep *sweep)
                .pilot = inputs->args->auto_task ? inputs->needles.pilot : NULL},
     };
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
-        report->results[i] = result_of(sweep, i);
+        report->results[i] = result_of(inputs, i);
     }
     for (int i = 0; i < 2; i++) {
         const struct detect_opened *opened =
@@ -292,7 +276,6 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
     DPE_TRY(dpe_detect_inputs_fit_batch(&detection->inputs, err)); /* rows are priced by it */
     DPE_TRY(dpe_detect_inputs_budget(&detection->inputs, err));
     make_report(&detection->sweep);
-    price_rows(&detection->sweep);
     return dpe_detect_inputs_start(&detection->inputs, err);
 }
 
@@ -336,7 +319,6 @@ static dpe_status detection_close(void *state, dpe_status status, struct dpe_err
 }
 
 const struct dpe_study dpe_detect_study = {
-    .tool = "dpe-detect",
     .size = sizeof(struct detection),
     .job = offsetof(struct detection, inputs.job),
     .open = detection_open,

@@ -102,8 +102,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     snprintf(name, sizeof name, "search (%d plan%s)", n, n == 1 ? "" : "s");
     const struct stage stage = {.name = name,
                                 .n_tasks = 1,
-                                .tasks = task,
-                                .n_samples = {search->contexts * task->together},
+                                .tasks = {{*task, 0, search->contexts * task->together}},
                                 .n_plans = n,
                                 .configs = configs};
     if (status == DPE_OK) {
@@ -230,21 +229,6 @@ static void set_fresh(struct sweep *sweep)
     }
 }
 
-static dpe_status run_on(struct sweep *sweep, const char *name, const struct dpe_task *task,
-                         int64_t length, int64_t first, int64_t n, int n_plans,
-                         const struct dpe_detect_config *configs, struct dpe_error *err)
-{
-    const struct stage stage = {.name = name,
-                                .n_tasks = 1,
-                                .tasks = task,
-                                .length = length,
-                                .first = {first},
-                                .n_samples = {n},
-                                .n_plans = n_plans,
-                                .configs = configs};
-    return n > 0 ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK;
-}
-
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
@@ -259,15 +243,23 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     }
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         const struct dpe_detect_result *result = &report->results[i];
-        if (result->used) {
-            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], 0, result->first_validated,
-                           result->n_validated, report->n_validated, configs, err));
-        }
+        const struct stage stage = {.name = "validate",
+                                    .n_tasks = result->used && result->n_validated > 0,
+                                    .tasks = {{dpe_detect_inputs_fresh_of(inputs, i)->task,
+                                               result->first_validated, result->n_validated}},
+                                    .n_plans = report->n_validated,
+                                    .configs = configs};
+        DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));
     }
     for (int i = DETECT_CEILING; i <= DETECT_QUARTER; i++) {
-        const struct detect_opened *opened = &inputs->streams[i];
-        const int64_t length = inputs->job.trained_length / (i == DETECT_QUARTER ? 4 : 1);
-        DPE_TRY(run_on(sweep, "unchanged", &opened->task, length, 0, opened->n, 1, configs, err));
+        const struct stage stage = {.name = "unchanged",
+                                    .n_tasks = inputs->streams[i].n > 0,
+                                    .tasks = {inputs->streams[i]},
+                                    .length =
+                                        inputs->job.trained_length / (i == DETECT_QUARTER ? 4 : 1),
+                                    .n_plans = 1,
+                                    .configs = configs};
+        DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));
     }
     return DPE_OK;
 }

@@ -23,15 +23,18 @@ enum {
     DETECT_MOST_CONTEXTS = 64,   /**< that a candidate reads at most */
 };
 
-/** The streams of samples beside those of a sweep. */
+/** The streams of samples. */
 enum detect_stream {
-    DETECT_SEARCHED, /**< needles of the search */
+    DETECT_SWEPT,       /**< needles of the sweep, */
+    DETECT_SWEPT_BOOKS, /**< and its texts of L tokens */
+    DETECT_SEARCHED,    /**< needles of the search */
     DETECT_SEARCHED_USERS,
     DETECT_FRESH_NEEDLES, /**< the same tasks, of another seed: what is told of the kept plan */
     DETECT_FRESH_USERS,
-    DETECT_CEILING, /**< the unchanged model on the search's task, in L0 tokens, */
-    DETECT_QUARTER, /**< and in a quarter of them */
-    DETECT_GUARD,   /**< texts of L tokens */
+    DETECT_FRESH_BOOKS, /**< of a sweep without a search */
+    DETECT_CEILING,     /**< the unchanged model on the search's task, in L0 tokens, */
+    DETECT_QUARTER,     /**< and in a quarter of them */
+    DETECT_GUARD,       /**< texts of L tokens, of a search */
     DETECT_STREAMS,
 };
 
@@ -52,14 +55,10 @@ struct detect_inputs {
     } needles;
     const char **books;  /**< [ppl samples] ids, borrowed from the corpus */
     int64_t short_books; /**< with fewer than L tokens */
-    /** Tasks of the sweep and of its validation, in the same order; n_tasks is 1 or 2. Of a search
-     * alone the first is what it measures by, and has no samples. */
-    int n_tasks;
-    struct dpe_task tasks[2], validate_tasks[2];
-    int64_t n_samples[2], first_validated[2], n_validated[2];
     struct detect_opened {
         struct dpe_task task;
-        int64_t n; /**< samples; 0: it is not open */
+        int64_t first, n; /**< samples that are run; n 0: it is not open, or only a validation
+                             knows how many */
     } streams[DETECT_STREAMS];
     int64_t budget; /**< contexts, with fresh ones where --budget is given */
     uint64_t validation_seed;
@@ -129,10 +128,7 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 struct sweep {
     struct detect_inputs *inputs;
     struct dpe_detect_report *report;
-    const struct dpe_task *fresh[DPE_DETECT_RESULTS]; /* of the report's results; one that is not
-                                                         open: none */
-    double cost[2];                                   /* operations of a row */
-    const struct dpe_task *tasks;                     /* of the list at work */
+    const struct stage *stage; /* at work */
     bool complete;
 };
 
@@ -140,14 +136,14 @@ struct sweep {
 struct stage {
     const char *name;
     int n_tasks;
-    const struct dpe_task *tasks;
-    int64_t first[2], n_samples[2]; /* per task */
-    int64_t length;                 /**< tokens of a text; 0: --length */
+    struct detect_opened tasks[2]; /* borrowed */
+    int64_t length;                /**< tokens of a text; 0: --length */
     int n_plans;
     const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
 };
 
-/** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */
+/** Make the rows of a list that are missing, and append them to the run. Errors of dpe_wanted_run.
+ */
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
 /** Of a search whose task is not named: find it, and open it. */
@@ -156,6 +152,9 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err);
 /** Where the report's search gets its plans and rows. */
 struct dpe_detect_source dpe_detect_stage_source(struct sweep *sweep);
+/** Where fresh samples of a result come from; not open: nowhere. */
+const struct detect_opened *dpe_detect_inputs_fresh_of(const struct detect_inputs *inputs,
+                                                       int result);
 /** What was found, on fresh samples. */
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err);
 

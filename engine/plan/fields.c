@@ -32,6 +32,9 @@ static const struct dpe_number of_temperature[] = {
     FACTOR("logit_scale_last", "logit-scale-last", depth[2], 1, 0, 1024, 1, ABOVE | TIMES),
     FACTOR("far_scale", "far-scale", far_scale, 1, 0, 1024, 1, ABOVE | TIMES),
 };
+const struct dpe_temperature dpe_temperature_none = {
+    .log_n_power = 1.0, .logit_scale = 1.0, .depth = {1.0, 1.0, 1.0}, .far_scale = 1.0};
+
 static const struct dpe_number of_plan[] = {
     PLAN(n_pairs, WHOLE, 0, 1, SIDE, 1, 0),
     PLAN(n_layers, WHOLE, 0, 1, SIDE, 1, 0),

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dpe_temperature dpe_temperature_none = {
-    .log_n_power = 1.0, .logit_scale = 1.0, .depth = {1.0, 1.0, 1.0}, .far_scale = 1.0};
-
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature)
 {
     bool none = temperature->n_heads == 0;

@@ -388,7 +388,6 @@ void dpe_eval_suggest(const void *state)
 }
 
 const struct dpe_study dpe_eval_comparison_study = {
-    .tool = "dpe-eval",
     .size = sizeof(struct dpe_comparison),
     .job = offsetof(struct dpe_comparison, job),
     .open = comparison_open,

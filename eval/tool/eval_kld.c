@@ -478,7 +478,6 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
 }
 
 const struct dpe_study dpe_eval_kld_study = {
-    .tool = "dpe-eval kld",
     .size = sizeof(struct kld),
     .job = offsetof(struct kld, comparison.job),
     .open = kld_open,

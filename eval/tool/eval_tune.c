@@ -240,7 +240,7 @@ static void add_rows(struct tune_rows *batch, const struct dpe_tune_group *group
 {
     struct dpe_wanted *wanted = &batch->wanted;
     size_t plan = 0;
-    while (plan < wanted->n_plans && strcmp(wanted->keys[plan], arm->key) != 0) {
+    while (plan < wanted->n_plans && strcmp(wanted->plans[plan].key, arm->key) != 0) {
         plan++;
     }
     for (size_t i = 0; i < wanted->n_items; i++) {
@@ -404,7 +404,6 @@ static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error 
 }
 
 const struct dpe_study dpe_eval_tune_study = {
-    .tool = "dpe-eval tune",
     .size = sizeof(struct dpe_tuning),
     .job = offsetof(struct dpe_tuning, comparison.job),
     .open = tuning_open,

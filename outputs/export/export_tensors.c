@@ -15,20 +15,9 @@
 
 /* ------------------------------------------------------------------------- safetensors, written */
 
-/* A tensor of the file. */
-struct part {
-    const struct dpe_table_field *field;
-    const struct dpe_table_values *values;
-};
-
 static const char *dtype_of(const struct dpe_table_field *field)
 {
     return field->type == DPE_FIELD_REAL ? "F64" : field->type == DPE_FIELD_EDGE ? "I32" : "U8";
-}
-
-static size_t part_bytes(const struct part *part)
-{
-    return dpe_field_count(part->field, part->values) * dpe_field_size(part->field);
 }
 
 /* What stands before the names of an entry's tensors and metadata: its length, where there are
@@ -38,26 +27,6 @@ static void entry_prefix(const struct dpe_table_values *values, int64_t n, char 
     prefix[0] = '\0';
     if (n > 1) {
         snprintf(prefix, 32, "%lld.", (long long)values->length);
-    }
-}
-
-/* Call `each` for all tensors in the order of their data: the widest first, so that all are
- * aligned; a field after the other, of every entry. */
-static void for_parts(const struct dpe_table *table, void (*each)(const struct part *, void *),
-                      void *user)
-{
-    const unsigned parts = dpe_table_parts_of(table);
-    for (size_t width = sizeof(double); width > 0; width /= 2) {
-        for (size_t i = 0; i < dpe_n_table_fields; i++) {
-            const struct dpe_table_field *field = &dpe_table_fields[i];
-            bool fits = dpe_field_rank(field) > 0 && dpe_field_size(field) == width;
-            for (int64_t k = 0; fits && k < dpe_table_count(table); k++) {
-                const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, k));
-                if (dpe_field_written(field, values, parts)) {
-                    each(&(struct part){field, values}, user);
-                }
-            }
-        }
     }
 }
 
@@ -116,276 +85,189 @@ static json_t *metadata(const struct dpe_table *table)
     return object;
 }
 
-/* The header as it grows. */
-struct header {
-    json_t *root;
-    size_t offset;
-    int64_t n_entries;
-};
-
-static void describe_part(const struct part *part, void *user)
+/* A tensor: its place into the header, its bytes behind those that are there. */
+static void put_field(const struct dpe_table_field *field, const struct dpe_table_values *values,
+                      int64_t n_entries, json_t *header, struct dpe_text *data)
 {
-    struct header *header = user;
-    char prefix[32];
-    char name[64];
-    size_t end = header->offset + part_bytes(part);
+    char name[64], prefix[32];
+    const size_t begin = data->n;
+    const size_t n = dpe_field_count(field, values) * dpe_field_size(field);
     json_t *shape = json_array();
-    for (int d = 0; d < dpe_field_rank(part->field); d++) {
-        json_array_append_new(shape,
-                              json_integer(dpe_field_extent(part->field->axes[d], part->values)));
+    for (int d = 0; d < dpe_field_rank(field); d++) {
+        json_array_append_new(shape, json_integer(dpe_field_extent(field->axes[d], values)));
     }
-    entry_prefix(part->values, header->n_entries, prefix);
-    snprintf(name, sizeof name, "%s%s", prefix, part->field->name);
-    json_object_set_new(header->root, name,
-                        json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_of(part->field), "shape",
-                                  shape, "data_offsets", (json_int_t)header->offset,
-                                  (json_int_t)end));
-    header->offset = end;
+    entry_prefix(values, n_entries, prefix);
+    snprintf(name, sizeof name, "%s%s", prefix, field->name);
+    json_object_set_new(header, name,
+                        json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_of(field), "shape", shape,
+                                  "data_offsets", (json_int_t)begin, (json_int_t)(begin + n)));
+    dpe_text_put_bytes(data, dpe_field_data(field, values), n);
 }
 
-static char *header_text(const struct dpe_table *table)
+/* The widest first, so that all are aligned; a field after the other, of every entry. */
+static void put_fields(const struct dpe_table *table, json_t *header, struct dpe_text *data)
 {
-    struct header header = {.root = json_object(), .n_entries = dpe_table_count(table)};
-    json_object_set_new(header.root, "__metadata__", metadata(table));
-    for_parts(table, describe_part, &header);
-    char *text = json_dumps(header.root, JSON_COMPACT);
-    json_decref(header.root);
-    return text;
-}
-
-static void put_part(const struct part *part, void *user)
-{
-    dpe_text_put_bytes(user, dpe_field_data(part->field, part->values), part_bytes(part));
+    const unsigned parts = dpe_table_parts_of(table);
+    const int64_t n = dpe_table_count(table);
+    for (size_t width = sizeof(double); width > 0; width /= 2) {
+        for (size_t i = 0; i < dpe_n_table_fields; i++) {
+            const struct dpe_table_field *field = &dpe_table_fields[i];
+            bool fits = dpe_field_rank(field) > 0 && dpe_field_size(field) == width;
+            for (int64_t k = 0; fits && k < n; k++) {
+                const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, k));
+                if (dpe_field_written(field, values, parts)) {
+                    put_field(field, values, n, header, data);
+                }
+            }
+        }
+    }
 }
 
 dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text *out,
                                   struct dpe_error *err)
 {
-    DPE_OWNED char *header = header_text(table);
-    DPE_TRY(DPE_MADE(header, err, "out of memory for a safetensors header"));
-    size_t n = strlen(header);
+    json_auto_t *header = json_object();
+    DPE_SCOPED(dpe_text_free) struct dpe_text data = {0};
+    json_object_set_new(header, "__metadata__", metadata(table));
+    put_fields(table, header, &data);
+    DPE_OWNED char *text = json_dumps(header, JSON_COMPACT);
+    DPE_TRY(DPE_MADE(text, err, "out of memory for a safetensors header"));
+    DPE_TRY(dpe_text_done(&data, err));
+    size_t n = strlen(text);
     size_t padded = (n + 7) / 8 * 8;
     unsigned char length[8];
     dpe_store_u64(length, padded, sizeof length);
     dpe_text_put_bytes(out, length, sizeof length);
-    dpe_text_put_bytes(out, header, n);
+    dpe_text_put_bytes(out, text, n);
     dpe_text_put_bytes(out, "        ", padded - n);
-    for_parts(table, put_part, out);
+    dpe_text_put_bytes(out, data.bytes, data.n);
     return dpe_text_done(out, err);
 }
 
 /* ---------------------------------------------------------------- reading back */
 
+/* A file is read as the JSON form of its table, whose reader checks everything else. */
 struct reader {
     const char *name;
-    const char *data; /* the bytes after the header */
+    json_t *root, *metadata;
+    const char *data; /* [n] the bytes after the header */
     size_t n;
-    json_t *root;
-    const json_t *metadata;
-    char prefix[32]; /* of the entry that is read */
     struct dpe_error *err;
-    dpe_status status;
 };
 
-static void bad(struct reader *reader, const char *what, const char *expected)
-{
-    if (reader->status == DPE_OK) {
-        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s%s: expected %s", reader->name,
-                                  reader->prefix, what, expected);
-    }
-}
-
-/* The member of an object that is called so in the entry. */
-static const json_t *find(const struct reader *reader, const json_t *object, const char *name)
+static json_t *find(json_t *object, const char *prefix, const char *name)
 {
     char full[96];
-    snprintf(full, sizeof full, "%s%s", reader->prefix, name);
+    snprintf(full, sizeof full, "%s%s", prefix, name);
     return json_object_get(object, full);
 }
 
-static const char *get_text(struct reader *reader, const char *name)
-{
-    const char *text = json_string_value(find(reader, reader->metadata, name));
-    if (text == NULL) {
-        bad(reader, name, "a string among the metadata");
-        return "";
-    }
-    return text;
-}
-
-/* The same, owned. */
-static char *own_text(struct reader *reader, const char *name)
-{
-    char *text = strdup(get_text(reader, name));
-    if (reader->status == DPE_OK) {
-        reader->status = DPE_MADE(text, reader->err, "out of memory");
-    }
-    return text;
-}
-
-/* A tensor of exactly this type and shape, into data. */
-static void get_tensor(struct reader *reader, const struct part *part, void *data)
-{
-    const struct dpe_table_field *field = part->field;
-    const json_t *entry = find(reader, reader->root, field->name);
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *shape = json_object_get(entry, "shape");
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    size_t rank = (size_t)dpe_field_rank(field);
-    bool fits = dtype != NULL && strcmp(dtype, dtype_of(field)) == 0 &&
-                json_array_size(shape) == rank && json_array_size(offsets) == 2;
-    for (size_t i = 0; i < rank && fits; i++) {
-        fits = json_integer_value(json_array_get(shape, i)) ==
-               dpe_field_extent(field->axes[i], part->values);
-    }
-    json_int_t begin = json_integer_value(json_array_get(offsets, 0));
-    json_int_t end = json_integer_value(json_array_get(offsets, 1));
-    if (!fits || begin < 0 || end < begin || (uint64_t)end > reader->n ||
-        (size_t)(end - begin) != part_bytes(part)) {
-        bad(reader, field->name, "a tensor of the table's shape inside the file");
-    } else {
-        memcpy(data, reader->data + begin, part_bytes(part));
-    }
-}
-
-static void get_number(struct reader *reader, const struct dpe_table_field *field, void *data)
+/* A text of the metadata as the number that it is; JSON's reader refuses a text in place of one. */
+static json_t *value_of(enum dpe_field_type type, json_t *text)
 {
     double real = 0.0;
     int64_t whole = 0;
-    const char *text = get_text(reader, field->name);
-    if (field->type == DPE_FIELD_REAL) {
-        if (!dpe_parse_real(text, -DBL_MAX, DBL_MAX, &real)) {
-            bad(reader, field->name, "a number");
+    const char *value = json_string_value(text);
+    if (value != NULL && type == DPE_FIELD_REAL &&
+        dpe_parse_real(value, -DBL_MAX, DBL_MAX, &real)) {
+        return json_real(real);
+    }
+    if (value != NULL && type == DPE_FIELD_WHOLE &&
+        dpe_parse_int(value, INT64_MIN, INT64_MAX, &whole)) {
+        return json_integer(whole);
+    }
+    if (value != NULL && type == DPE_FIELD_FLAG && dpe_parse_int(value, 0, 1, &whole)) {
+        return json_boolean(whole != 0);
+    }
+    return json_incref(text);
+}
+
+/* The elements of a tensor as JSON has them; NULL: it is no tensor of the field inside the file. */
+static json_t *list_of(const struct reader *reader, const struct dpe_table_field *field,
+                       json_t *tensor)
+{
+    const char *dtype = NULL;
+    json_int_t dims[DPE_FIELD_RANK] = {0}, begin = -1, end = -1, n = 1;
+    json_t *shape = NULL, *list = NULL;
+    const json_int_t size = (json_int_t)dpe_field_size(field);
+    bool fits = json_unpack(tensor, "{s:s, s:o, s:[I,I!]}", "dtype", &dtype, "shape", &shape,
+                            "data_offsets", &begin, &end) == 0 &&
+                strcmp(dtype, dtype_of(field)) == 0 && begin >= 0 && end >= begin &&
+                (uint64_t)end <= reader->n &&
+                json_array_size(shape) == (size_t)dpe_field_rank(field);
+    for (size_t i = 0; fits && i < json_array_size(shape); i++) {
+        dims[i] = json_integer_value(json_array_get(shape, i));
+        fits = dims[i] >= 0 && !__builtin_mul_overflow(n, dims[i], &n);
+    }
+    fits = fits && (end - begin) / size == n && (end - begin) % size == 0;
+    /* Aligned: they may lie at any place. */
+    DPE_OWNED unsigned char *data = fits ? dpe_alloc((size_t)n, (size_t)size) : NULL;
+    if (data == NULL) {
+        return NULL;
+    }
+    memcpy(data, reader->data + begin, (size_t)(end - begin));
+    for (json_int_t i = 0; field->type == DPE_FIELD_MARKS && i < n; i++) {
+        if (data[i] > 1) {
+            return NULL;
         }
-        dpe_field_set(field, data, 0, real);
-    } else {
-        if (!dpe_parse_int(text, INT32_MIN, INT64_C(1) << 53, &whole)) {
-            bad(reader, field->name, "a whole number");
-        }
-        dpe_field_set(field, data, 0, (double)whole);
     }
+    if (field->type == DPE_FIELD_MARKS) {
+        const struct dpe_table_values marked = {
+            .mask = data, .n_layers = dims[0], .n_heads = dims[1], .n_pairs = dims[2]};
+        return dpe_table_key_pairs(&marked);
+    }
+    list = json_array();
+    for (size_t i = 0; i < (size_t)n; i++) {
+        const double value = dpe_field_get(field, data, i);
+        json_array_append_new(list, field->type == DPE_FIELD_REAL
+                                        ? json_real(value)
+                                        : json_integer((json_int_t)value));
+    }
+    return list;
 }
 
-static void read_conventions(struct reader *reader)
+/* The fields of an entry, with `prefix` before their names, into `entry`. */
+static dpe_status add_entry(const struct reader *reader, const char *prefix, json_t *entry)
 {
-    char why[DPE_TABLE_MESSAGE];
-    const char *version = get_text(reader, "schema_version");
-    if (reader->status == DPE_OK && dpe_table_check_version(version, NULL, why) != DPE_TABLE_OK) {
-        bad(reader, "schema_version", why + strlen("expected "));
-    }
-    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
-        const struct dpe_table_convention *convention = &dpe_table_conventions[i];
-        if (strcmp(get_text(reader, convention->name), convention->positions) != 0) {
-            bad(reader, convention->name, convention->positions);
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        const bool list = dpe_field_rank(field) > 0;
+        json_t *from = find(list ? reader->root : reader->metadata, prefix, field->name);
+        if (from == NULL) {
+            continue;
         }
-    }
-    if (strcmp(get_text(reader, "schema_name"), "dpe-table") != 0) {
-        bad(reader, "schema_name", "dpe-table");
-    }
-}
-
-static void read_model(struct reader *reader, struct dpe_table_values *values)
-{
-    reader->prefix[0] = '\0';
-    values->schema_version = own_text(reader, "schema_version");
-    for (size_t i = 0; i < dpe_n_model_fields; i++) {
-        const struct dpe_model_field *field = &dpe_model_fields[i];
-        void *at = (char *)values + field->at;
-        if (field->text) {
-            *(char **)at = own_text(reader, field->metadata);
-        } else if (!dpe_parse_int(get_text(reader, field->metadata), 1, INT32_MAX, at)) {
-            bad(reader, field->metadata, "a positive whole number");
+        json_t *value = list ? list_of(reader, field, from) : value_of(field->type, from);
+        if (json_object_set_new(entry, field->json != NULL ? field->json : field->name, value)) {
+            return dpe_fail(reader->err, DPE_BAD_DATA,
+                            "%s: %s%s: expected a tensor of the table's shape inside the file",
+                            reader->name, prefix, field->name);
         }
     }
-    values->n_pairs = values->head_dim / 2;
-}
-
-static int64_t count_field(void *self, const struct dpe_table_field *field)
-{
-    const struct reader *reader = self;
-    if (dpe_field_rank(field) == 0) {
-        return find(reader, reader->metadata, field->name) != NULL ? 1 : -1;
-    }
-    const json_t *tensor = find(reader, reader->root, field->name);
-    const json_t *shape = json_object_get(tensor, "shape");
-    return tensor == NULL ? -1 : json_integer_value(json_array_get(shape, 0));
-}
-
-static int read_field(void *self, const struct dpe_table_field *field,
-                      const struct dpe_table_values *values, void *data, size_t n)
-{
-    struct reader *reader = self;
-    (void)n;
-    if (field->type == DPE_FIELD_TEXT) {
-        *(char **)data = own_text(reader, field->name);
-    } else if (dpe_field_rank(field) > 0) {
-        get_tensor(reader, &(struct part){field, values}, data);
-    } else {
-        get_number(reader, field, data);
-    }
-    return reader->status == DPE_OK ? DPE_TABLE_OK : DPE_TABLE_BAD_FILE;
-}
-
-/* What the library of tables said of an entry. */
-static void take_error(struct reader *reader, int error, const char *prefix, const char *why)
-{
-    if (error != DPE_TABLE_OK && reader->status == DPE_OK) {
-        reader->status =
-            dpe_fail(reader->err, dpe_table_status(error), "%s: %s%s", reader->name, prefix, why);
-    }
-}
-
-/* The model, of which the metadata have one, and an entry: with `prefix` before its names. */
-static void read_values(struct reader *reader, const char *prefix, struct dpe_table_values *values)
-{
-    const struct dpe_field_source source = {reader, count_field, read_field};
-    char why[DPE_TABLE_MESSAGE] = "";
-    read_model(reader, values);
-    snprintf(reader->prefix, sizeof reader->prefix, "%s", prefix);
-    const json_t *scales = json_object_get(find(reader, reader->root, "scale_factor"), "shape");
-    values->n_groups = json_integer_value(json_array_get(scales, 0));
-    if (reader->status != DPE_OK) {
-        return;
-    }
-    take_error(reader, dpe_table_read_fields(&source, values, why), prefix, why);
-}
-
-static void read_entry(struct reader *reader, const char *prefix, struct dpe_table **table)
-{
-    DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
-    char message[DPE_TABLE_MESSAGE];
-    read_values(reader, prefix, &values);
-    if (reader->status == DPE_OK) {
-        take_error(reader, dpe_table_make(&values, table, message), prefix, message);
-    }
+    return json_object_size(entry) > 0
+               ? DPE_OK
+               : dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s: expected the fields of an entry",
+                          reader->name, prefix);
 }
 
 /* The entries that the metadata list by their lengths. */
-static void read_entries(struct reader *reader, struct dpe_table **table)
+static dpe_status add_entries(const struct reader *reader, const char *at, json_t *entries)
 {
-    DPE_SCOPED(dpe_tables_close) struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
-    const char *at = get_text(reader, "entries");
-    int64_t n = 0;
-    while (reader->status == DPE_OK && (n == 0 || *at == ',')) {
+    for (bool more = true; more; at++) {
         char prefix[24];
-        at += n > 0;
-        size_t digits = strspn(at, "0123456789");
-        if (digits < 1 || digits > 18 || n == DPE_TABLE_ENTRIES ||
-            (at[digits] != ',' && at[digits] != '\0')) {
-            bad(reader, "entries", "at most 64 lengths, separated by commas");
-            break;
+        const size_t digits = strspn(at, "0123456789");
+        if (digits < 1 || digits > 18 || (at[digits] != ',' && at[digits] != '\0') ||
+            json_array_size(entries) == DPE_TABLE_ENTRIES) {
+            return dpe_fail(reader->err, DPE_BAD_DATA,
+                            "%s: entries: expected at most 64 lengths, separated by commas",
+                            reader->name);
         }
         snprintf(prefix, sizeof prefix, "%.*s.", (int)digits, at);
+        json_array_append_new(entries, json_object());
+        DPE_TRY(add_entry(reader, prefix, json_array_get(entries, json_array_size(entries) - 1)));
         at += digits;
-        read_entry(reader, prefix, &entries[n]);
-        n += reader->status == DPE_OK;
+        more = *at == ',';
     }
-    char message[DPE_TABLE_MESSAGE];
-    if (reader->status == DPE_OK) {
-        const int error =
-            dpe_table_join((const struct dpe_table *const *)entries, n, table, message);
-        take_error(reader, error, "", message);
-    }
+    return DPE_OK;
 }
 
 dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
@@ -404,19 +286,33 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object as the header: %s", name,
                         why.text);
     }
-    struct reader reader = {.name = name,
-                            .data = bytes + 8 + length,
-                            .n = n - 8 - (size_t)length,
-                            .root = root,
-                            .metadata = json_object_get(root, "__metadata__"),
-                            .err = err};
-    read_conventions(&reader);
-    if (reader.status == DPE_OK && find(&reader, reader.metadata, "entries") != NULL) {
-        read_entries(&reader, table);
-    } else if (reader.status == DPE_OK) {
-        read_entry(&reader, "", table);
+    json_t *metadata = json_object_get(root, "__metadata__");
+    const struct reader reader = {.name = name,
+                                  .data = bytes + 8 + length,
+                                  .n = n - 8 - (size_t)length,
+                                  .root = root,
+                                  .metadata = metadata,
+                                  .err = err};
+    const char *several = json_string_value(json_object_get(metadata, "entries"));
+    json_auto_t *made = json_deep_copy(metadata); /* name, version, conventions */
+    json_t *model = json_object();
+    json_object_del(made, "moves"); /* of frequencies there is no such form */
+    json_object_set_new(made, "model", model);
+    for (size_t i = 0; i < dpe_n_model_fields; i++) {
+        const struct dpe_model_field *field = &dpe_model_fields[i];
+        json_t *text = json_object_get(metadata, field->metadata);
+        json_object_set_new(model, field->name,
+                            value_of(field->text ? DPE_FIELD_TEXT : DPE_FIELD_WHOLE, text));
     }
-    return reader.status;
+    json_t *entries = several != NULL ? json_array() : NULL;
+    if (several != NULL) {
+        json_object_set_new(made, "entries", entries);
+    }
+    DPE_TRY(several != NULL ? add_entries(&reader, several, entries)
+                            : add_entry(&reader, "", made));
+    char message[DPE_TABLE_MESSAGE] = "";
+    const int error = dpe_table_of_json(name, made, table, message);
+    return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, dpe_table_status(error), "%s", message);
 }
 
 /* ---------------------------------------------------------------- torch: the pickle, protocol 2 */
@@ -468,7 +364,7 @@ static void put_tensor(struct dpe_text *out, const int64_t *dims, const int64_t 
 
 /* A stored entry with a fixed time, so that equal scores give equal files. The bytes are borrowed
  * until the archive is closed. */
-static bool add_entry(zip_t *archive, const char *name, const void *bytes, size_t n)
+static bool add_file(zip_t *archive, const char *name, const void *bytes, size_t n)
 {
     zip_source_t *source = zip_source_buffer(archive, bytes, n, 0);
     if (source == NULL) {
@@ -514,10 +410,10 @@ static dpe_status write_zip(const struct dpe_text *pickle, const float *scores, 
         return dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_error_strerror(&why));
     }
     zip_source_keep(target); /* the archive lets go of it once */
-    if (!add_entry(archive, "archive/data.pkl", pickle->bytes, pickle->n) ||
-        !add_entry(archive, "archive/byteorder", "little", 6) ||
-        !add_entry(archive, "archive/data/0", scores, bytes) ||
-        !add_entry(archive, "archive/version", "3\n", 2) || zip_close(archive) != 0) {
+    if (!add_file(archive, "archive/data.pkl", pickle->bytes, pickle->n) ||
+        !add_file(archive, "archive/byteorder", "little", 6) ||
+        !add_file(archive, "archive/data/0", scores, bytes) ||
+        !add_file(archive, "archive/version", "3\n", 2) || zip_close(archive) != 0) {
         const dpe_status status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
         zip_discard(archive);
         return status;

@@ -330,16 +330,23 @@ static const yaml_node_t *find_block(struct reader *reader, const char *model)
     return block;
 }
 
+static dpe_status begin_yaml(yaml_parser_t *parser, const char *bytes, size_t n,
+                             struct dpe_error *err)
+{
+    if (!yaml_parser_initialize(parser)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
+    }
+    yaml_parser_set_input_string(parser, (const unsigned char *)bytes, n);
+    return DPE_OK;
+}
+
 /* Settings are four levels deep. libyaml takes time with the square of the depth, so a file that is
  * deeper is refused at the level that is too much. */
 static dpe_status check_depth(const char *name, const char *bytes, size_t n, struct dpe_error *err)
 {
     enum { MAX_DEPTH = 64 };
     DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
-    if (!yaml_parser_initialize(&parser)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, n);
+    DPE_TRY(begin_yaml(&parser, bytes, n, err));
     int depth = 0;
     for (bool more = true; more;) {
         DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
@@ -368,10 +375,7 @@ dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const 
     struct reader reader = {.name = name, .err = err};
     DPE_TRY(check_depth(name, bytes, n, err));
     DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
-    if (!yaml_parser_initialize(&parser)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, n);
+    DPE_TRY(begin_yaml(&parser, bytes, n, err));
     if (!yaml_parser_load(&parser, &reader.document)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: line %zu: %s", name, parser.problem_mark.line + 1,
                         parser.problem != NULL ? parser.problem : "not YAML");

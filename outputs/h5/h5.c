@@ -48,11 +48,11 @@ hid_t dpe_hdf5_type(enum dpe_column_type type)
     case DPE_COL_STRING:
         break;
     }
-    hid_t text = H5Tcopy(H5T_C_S1);
-    if (text >= 0 &&
-        (H5Tset_size(text, H5T_VARIABLE) < 0 || H5Tset_cset(text, H5T_CSET_UTF8) < 0)) {
-        dpe_inside_close(text);
-        return -1;
+    static hid_t text = -1;
+    hid_t made = text < 0 ? H5Tcopy(H5T_C_S1) : text;
+    if (text < 0 && made >= 0 && H5Tset_size(made, H5T_VARIABLE) >= 0 &&
+        H5Tset_cset(made, H5T_CSET_UTF8) >= 0) {
+        text = made;
     }
     return text;
 }
@@ -66,21 +66,10 @@ size_t dpe_hdf5_size(enum dpe_column_type type)
     return sizes[type];
 }
 
-void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id)
-{
-    if (type == DPE_COL_STRING) {
-        dpe_inside_close(id);
-    }
-}
-
 hid_t dpe_hdf5_timeless(hid_t class_id)
 {
     hid_t plist = H5Pcreate(class_id);
-    if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
-        dpe_inside_close(plist);
-        return -1;
-    }
-    return plist;
+    return dpe_inside_keep(plist, plist >= 0 && H5Pset_obj_track_times(plist, false) >= 0);
 }
 
 dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *object,
@@ -209,11 +198,7 @@ static hid_t memory_access(struct dpe_h5_image *image)
     bool ok = access >= 0 && H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
               H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
               H5Pset_file_image_callbacks(access, &callbacks) >= 0;
-    if (!ok && access >= 0) {
-        dpe_inside_close(access);
-        return -1;
-    }
-    return access;
+    return dpe_inside_keep(access, ok);
 }
 
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)

@@ -12,19 +12,6 @@
 /** A table, open for writing or for reading. */
 struct dpe_h5;
 
-enum dpe_column_type {
-    DPE_COL_F64,
-    DPE_COL_F32,
-    DPE_COL_I64,
-    DPE_COL_I32,
-    DPE_COL_U64,
-    DPE_COL_U16,
-    DPE_COL_U8,
-    DPE_COL_STRING, /**< UTF-8, variable length */
-};
-/** Bytes of an element in memory; of a string those of its pointer. */
-size_t dpe_hdf5_size(enum dpe_column_type type);
-
 /** One dataset: dense, row-major. */
 struct dpe_column {
     const char *path; /**< absolute, "/detect/rank"; groups are made as needed */

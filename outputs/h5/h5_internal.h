@@ -39,10 +39,8 @@ struct dpe_h5 {
 /** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what);
-/** Type in memory of a column (a shared one, never closed); strings: the type of
- *  char * in UTF-8, to be closed. −1 on failure. */
+/** Type in memory of a column, never closed; strings: char * in UTF-8. −1 on failure. */
 hid_t dpe_hdf5_type(enum dpe_column_type type);
-void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id);
 /** A property list for making files, groups or datasets without object times, which would differ
  *  between equal runs; −1 on failure. */
 hid_t dpe_hdf5_timeless(hid_t class_id);

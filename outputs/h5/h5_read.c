@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,24 +20,15 @@
  * shrink numbers more than deflate can, 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20 };
 
-/* A table of an earlier dpe is refused with the command that made it, which the first line of its
- * history has. */
 static dpe_status check_version(struct dpe_h5 *table, const char *version, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
     DPE_OWNED char *history = NULL;
     struct dpe_error none = {0};
-    if (dpe_table_check_version(version, NULL, why) == DPE_TABLE_OK) {
-        return DPE_OK;
-    }
     dpe_h5_get_attr_text(table, "/run", "history", &history, &none);
-    char *command = history != NULL ? strstr(history, ": ") : NULL;
-    if (command != NULL) {
-        command += 2;
-        command[strcspn(command, "\n")] = '\0';
-    }
-    dpe_table_check_version(version, command, why);
-    return dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
+    return dpe_table_check_version(version, history, why) == DPE_TABLE_OK
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
 }
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
@@ -215,13 +207,17 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }
 
-static dpe_status read_status(const struct dpe_h5 *table, const char *path, enum dpe_inside found,
-                              struct dpe_error *err)
+/* An attribute's name, or "". */
+static dpe_status read_status(const struct dpe_h5 *table, const char *path, const char *attribute,
+                              enum dpe_inside found, struct dpe_error *err)
 {
+    char what[256];
+    snprintf(what, sizeof what, "%s%s%s%s", attribute[0] != '\0' ? "attribute " : "", attribute,
+             attribute[0] != '\0' ? " " : "", dpe_inside_text(found));
     return found == DPE_INSIDE_THERE
                ? DPE_OK
                : dpe_hdf5_fail(err, found == DPE_INSIDE_LARGE ? DPE_NO_MEMORY : DPE_BAD_DATA, table,
-                               path, dpe_inside_text(found));
+                               path, what);
 }
 
 static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,
@@ -242,7 +238,7 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
             H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0
                 ? DPE_INSIDE_UNKNOWN
                 : dpe_inside_read(dataset, dpe_hdf5_type(type), transfer, values);
-        DPE_TRY(read_status(table, path, found, err));
+        DPE_TRY(read_status(table, path, "", found, err));
     }
     *data = values;
     values = NULL;
@@ -313,11 +309,6 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
 
 /* -------------------------------------------------------------------------------------- strings */
 
-static bool is_variable_text(hid_t type)
-{
-    return type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0;
-}
-
 /* Copies of strings that HDF5 allocated (which may be NULL: the empty one). */
 static char **copy_strings(char *const *from, size_t n)
 {
@@ -379,13 +370,10 @@ static void free_blocks(struct budget *budget)
 static hid_t within_budget(const struct dpe_h5 *table, struct budget *budget)
 {
     hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
-    if (transfer >= 0 &&
-        (H5Fget_filesize(table->file, &budget->left) < 0 ||
-         H5Pset_vlen_mem_manager(transfer, budget_alloc, budget, budget_free, budget) < 0)) {
-        dpe_inside_close(transfer);
-        return -1;
-    }
-    return transfer;
+    return dpe_inside_keep(transfer, transfer >= 0 &&
+                                         H5Fget_filesize(table->file, &budget->left) >= 0 &&
+                                         H5Pset_vlen_mem_manager(transfer, budget_alloc, budget,
+                                                                 budget_free, budget) >= 0);
 }
 
 /* The elements into raw [n], and from there. */
@@ -393,7 +381,7 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
                                 size_t n, char ***strings, struct dpe_error *err)
 {
     DPE_SCOPED(free_blocks) struct budget budget = {0};
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     DPE_SCOPED(dpe_inside_close_scoped) hid_t transfer = within_budget(table, &budget);
     if (type < 0 || transfer < 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
@@ -404,7 +392,7 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: its strings are longer than the file",
                         table->path, path);
     }
-    DPE_TRY(read_status(table, path, found, err));
+    DPE_TRY(read_status(table, path, "", found, err));
     *strings = copy_strings(raw, n);
     return DPE_MADE(*strings, err, "%s: %s: out of memory", table->path, path);
 }
@@ -428,7 +416,7 @@ dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***st
     DPE_SCOPED(dpe_inside_close_scoped) hid_t dataset = -1;
     DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
     DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Dget_type(dataset);
-    return is_variable_text(stored)
+    return stored >= 0 && H5Tis_variable_str(stored) > 0
                ? read_strings(table, dataset, path, strings, n, err)
                : dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
 }
@@ -449,36 +437,13 @@ void dpe_strings_drop(struct dpe_strings *strings)
 
 /* ----------------------------------------------------------------------------------- attributes */
 
-/* A scalar attribute, to be closed also after a failure. */
-static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const char *name,
-                                 hid_t *attribute, struct dpe_error *err)
-{
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = -1;
-    DPE_TRY(dpe_hdf5_open(table, object, &id, err));
-    *attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
-    DPE_SCOPED(dpe_inside_close_scoped)
-    hid_t space = *attribute < 0 ? -1 : H5Aget_space(*attribute);
-    bool scalar = space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
-    return scalar ? DPE_OK
-                  : dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path,
-                             object, name);
-}
-
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err)
 {
     dpe_inside_listen();
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
-    DPE_TRY(open_attribute(table, object, name, &attribute, err));
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Aget_type(attribute);
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    char *text = NULL;
-    if (!is_variable_text(stored) || type < 0 || H5Aread(attribute, type, &text) < 0) {
-        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
-    }
-    *value = dpe_join(text == NULL ? "" : text, "", "");
-    H5free_memory(text);
-    return DPE_MADE(*value, err, "%s: %s: out of memory", table->path, name);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = -1;
+    DPE_TRY(dpe_hdf5_open(table, object, &id, err));
+    return read_status(table, object, name, dpe_inside_string(id, name, value), err);
 }
 
 dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
@@ -493,10 +458,7 @@ dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const c
                                int64_t *value, struct dpe_error *err)
 {
     dpe_inside_listen();
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
-    DPE_TRY(open_attribute(table, object, name, &attribute, err));
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Aget_type(attribute);
-    bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&
-              H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
-    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = -1;
+    DPE_TRY(dpe_hdf5_open(table, object, &id, err));
+    return read_status(table, object, name, dpe_inside_whole(id, name, value), err);
 }

@@ -100,37 +100,17 @@ static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
 
 /* -------------------------------------------------------------------------------------- columns */
 
-static size_t field_size(const struct dpe_row_field *field)
-{
-    return field->kind == DPE_ROW_I32 ? sizeof(int32_t) : sizeof(int64_t);
-}
-
-static enum dpe_column_type field_type(const struct dpe_row_field *field)
-{
-    switch (field->kind) {
-    case DPE_ROW_I32:
-        return DPE_COL_I32;
-    case DPE_ROW_I64:
-        return DPE_COL_I64;
-    case DPE_ROW_U64:
-        return DPE_COL_U64;
-    case DPE_ROW_F64:
-        break;
-    }
-    return DPE_COL_F64;
-}
-
 static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
                       const struct dpe_row_field *field, const char *scale)
 {
-    size_t size = field_size(field);
+    size_t size = dpe_hdf5_size(field->type);
     DPE_OWNED char *values = room(table, common->n_rows, size);
     for (size_t i = 0; values != NULL && i < common->n_rows; i++) {
         memcpy(values + i * size, (const char *)common->rows[i] + field->offset, size);
     }
     const struct dpe_column column = {
         .path = field->path,
-        .type = field_type(field),
+        .type = field->type,
         .rank = 1,
         .dims = {(int64_t)common->n_rows},
         .scales = {scale},
@@ -264,8 +244,8 @@ static dpe_status get_field(struct dpe_h5 *table, const struct dpe_row_field *fi
                             struct dpe_row *rows, size_t n, struct dpe_error *err)
 {
     DPE_OWNED void *values = NULL;
-    DPE_TRY(get_axis(table, field->path, field_type(field), n, &values, err));
-    size_t size = field_size(field);
+    DPE_TRY(get_axis(table, field->path, field->type, n, &values, err));
+    size_t size = dpe_hdf5_size(field->type);
     for (size_t i = 0; i < n; i++) {
         memcpy((char *)&rows[i] + field->offset, (const char *)values + i * size, size);
     }

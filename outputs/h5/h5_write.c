@@ -67,12 +67,11 @@ static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_
     if (dpe_inside_look(table->file, path) == DPE_INSIDE_THERE) {
         return DPE_OK;
     }
-    hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
     hid_t group = create < 0 ? -1 : H5Gcreate2(table->file, path, H5P_DEFAULT, create, H5P_DEFAULT);
-    bool ok = group >= 0;
-    ok = dpe_inside_close(group) && ok;
-    ok = dpe_inside_close(create) && ok;
-    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
+    return group >= 0 && dpe_inside_close(group)
+               ? DPE_OK
+               : dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
 }
 
 /* Every folder above `path`, and `path` itself when `whole`. */
@@ -110,16 +109,13 @@ static bool write_attribute(hid_t object, const char *name, hid_t type, hid_t sp
 
 static bool write_scalar(hid_t object, const char *name, hid_t type, const void *value)
 {
-    hid_t space = H5Screate(H5S_SCALAR);
-    bool ok = space >= 0 && write_attribute(object, name, type, space, value);
-    return dpe_inside_close(space) && ok;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = H5Screate(H5S_SCALAR);
+    return space >= 0 && write_attribute(object, name, type, space, value);
 }
 
 static bool write_text(hid_t object, const char *name, const char *value)
 {
-    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    bool ok = type >= 0 && write_scalar(object, name, type, &value);
-    return dpe_inside_close(type) && ok;
+    return write_scalar(object, name, dpe_hdf5_type(DPE_COL_STRING), &value);
 }
 
 static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const char *name,
@@ -137,11 +133,11 @@ static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const 
     if (dpe_inside_look(table->file, object) != DPE_INSIDE_THERE) {
         DPE_TRY(make_groups(table, object, true, err));
     }
-    hid_t id = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = -1;
     DPE_TRY(dpe_hdf5_open(table, object, &id, err));
-    bool ok = write_scalar(id, name, type, value);
-    ok = dpe_inside_close(id) && ok;
-    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
+    return write_scalar(id, name, type, value)
+               ? DPE_OK
+               : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
 static void attribute_of(struct dpe_h5 *table, const char *object, const char *name, hid_t type,
@@ -159,8 +155,7 @@ void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name
         dpe_h5_stop(table, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
                     name, object);
     }
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    attribute_of(table, object, name, type, &value);
+    attribute_of(table, object, name, dpe_hdf5_type(DPE_COL_STRING), &value);
 }
 
 void dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value)
@@ -189,12 +184,10 @@ static bool write_flags(hid_t dataset, enum dpe_column_type type, const char *me
         values[i] = (int64_t)i;
     }
     hid_t element = dpe_hdf5_type(type);
-    hid_t space = H5Screate_simple(1, &n, NULL);
-    bool ok =
-        space >= 0 && H5Tconvert(H5T_NATIVE_INT64, element, n, values, NULL, H5P_DEFAULT) >= 0;
-    ok = ok && write_attribute(dataset, "flag_values", element, space, values);
-    ok = dpe_inside_close(space) && ok;
-    return ok && write_text(dataset, "flag_meanings", meanings);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = H5Screate_simple(1, &n, NULL);
+    return space >= 0 && H5Tconvert(H5T_NATIVE_INT64, element, n, values, NULL, H5P_DEFAULT) >= 0 &&
+           write_attribute(dataset, "flag_values", element, space, values) &&
+           write_text(dataset, "flag_meanings", meanings);
 }
 
 /* ------------------------------------------------------------------------------------- datasets */
@@ -271,11 +264,7 @@ static hid_t dataset_properties(const struct dpe_column *column, size_t n)
     if (ok && fill != NULL) {
         ok = H5Pset_fill_value(plist, dpe_hdf5_type(column->type), fill) >= 0;
     }
-    if (!ok && plist >= 0) {
-        dpe_inside_close(plist);
-        return -1;
-    }
-    return plist;
+    return dpe_inside_keep(plist, ok);
 }
 
 static hid_t create_dataset(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
@@ -285,21 +274,13 @@ static hid_t create_dataset(struct dpe_h5 *table, const struct dpe_column *colum
     for (int axis = 0; axis < column->rank; axis++) {
         dims[axis] = (hsize_t)column->dims[axis];
     }
+    DPE_SCOPED(dpe_inside_close_scoped)
     hid_t space =
         column->rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(column->rank, dims, NULL);
-    hid_t plist = dataset_properties(column, n);
-    hid_t dataset = -1;
-    if (space >= 0 && plist >= 0) {
-        dataset =
-            H5Dcreate2(table->file, column->path, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-    }
-    bool ok = dpe_inside_close(space);
-    ok = dpe_inside_close(plist) && ok;
-    if (!ok && dataset >= 0) {
-        dpe_inside_close(dataset);
-        return -1;
-    }
-    return dataset;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t plist = dataset_properties(column, n);
+    return space >= 0 && plist >= 0
+               ? H5Dcreate2(table->file, column->path, type, space, H5P_DEFAULT, plist, H5P_DEFAULT)
+               : -1;
 }
 
 static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *column, size_t n)
@@ -321,10 +302,9 @@ static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *c
     /* HDF5 would clear two buffers of 1 MiB for the conversion of each dataset. */
     enum { ELEMENT = 64, MOST = 1 << 20 }; /* a reference to a string is 16 bytes */
     size_t size = n < MOST / ELEMENT ? n * ELEMENT : MOST;
-    hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
-    bool ok = transfer >= 0 && H5Pset_buffer(transfer, size, NULL, NULL) >= 0 &&
-              H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer, texts) >= 0;
-    return dpe_inside_close(transfer) && ok;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
+    return transfer >= 0 && H5Pset_buffer(transfer, size, NULL, NULL) >= 0 &&
+           H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer, texts) >= 0;
 }
 
 static bool describe(hid_t dataset, const struct dpe_column *column)
@@ -344,6 +324,16 @@ static bool describe(hid_t dataset, const struct dpe_column *column)
     return ok;
 }
 
+/* Open the scale at `path`; its length, -1 when there is none. */
+static int64_t open_scale(const struct dpe_h5 *table, const char *path, hid_t *scale)
+{
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    *scale = dpe_inside_open(table->file, path, &found);
+    bool is = *scale >= 0 && H5Iget_type(*scale) == H5I_DATASET && H5DSis_scale(*scale) > 0;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = is ? H5Dget_space(*scale) : -1;
+    return space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+}
+
 static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct dpe_column *column,
                                int axis, struct dpe_error *err)
 {
@@ -361,9 +351,7 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
                         column->path, path);
     }
     hid_t scale = -1;
-    hid_t space = dpe_hdf5_open_dataset(table, path, &scale, NULL) == DPE_OK ? H5Dget_space(scale)
-                                                                             : (hid_t)-1;
-    hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    int64_t length = open_scale(table, path, &scale);
     dpe_status status = DPE_OK;
     if (length != column->dims[axis]) {
         status =
@@ -373,8 +361,7 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
     } else if (H5DSattach_scale(dataset, scale, (unsigned)axis) < 0) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "scale cannot be attached");
     }
-    dpe_inside_close(space);
-    if (scale >= 0 && H5Dclose(scale) < 0 && status == DPE_OK) {
+    if (!dpe_inside_close(scale) && status == DPE_OK) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "scale cannot be closed");
     }
     return status;
@@ -409,17 +396,6 @@ static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_col
     return DPE_OK;
 }
 
-/* Length of the scale at `path`; -1 when there is none. */
-static int64_t scale_length(const struct dpe_h5 *table, const char *path)
-{
-    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
-    DPE_SCOPED(dpe_inside_close_scoped)
-    hid_t dataset = dpe_inside_open(table->file, path, &found);
-    bool scale = dataset >= 0 && H5Iget_type(dataset) == H5I_DATASET && H5DSis_scale(dataset) > 0;
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = scale ? H5Dget_space(dataset) : -1;
-    return space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-}
-
 /* Readers of trees, such as xarray.open_datatree, take a dimension to be the one of its name in a
  * folder above, and refuse a file in which the two have not one length. */
 static dpe_status check_above(const struct dpe_h5 *table, const struct dpe_column *column,
@@ -433,7 +409,8 @@ static dpe_status check_above(const struct dpe_h5 *table, const struct dpe_colum
         } while (end > path && *end != '/');
         char above[256];
         int length = snprintf(above, sizeof above, "%.*s%s", (int)(end - path), path, name);
-        int64_t n = length < (int)sizeof above ? scale_length(table, above) : -1;
+        DPE_SCOPED(dpe_inside_close_scoped) hid_t scale = -1;
+        int64_t n = length < (int)sizeof above ? open_scale(table, above, &scale) : -1;
         if (n >= 0 && n != column->dims[0]) {
             return dpe_fail(err, DPE_INTERNAL,
                             "%s: %s: has %lld values, the scale %s has %lld: name it differently",
@@ -467,7 +444,6 @@ static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, str
     if (dataset >= 0 && H5Dclose(dataset) < 0 && status == DPE_OK) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
     }
-    dpe_hdf5_close_type(column->type, type);
     return status != DPE_OK ? status : remember_put(table, column, n, err);
 }
 

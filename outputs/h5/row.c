@@ -21,36 +21,36 @@ enum {
     MAX_BUCKETS = 1 << 20,
 };
 
-#define FIELD(tag, kind, member, path, long_name, units, flags)                                    \
+#define FIELD(tag, type, member, path, long_name, units, flags)                                    \
     {                                                                                              \
-        tag, kind, offsetof(struct dpe_row, member), path, long_name, units, flags, false          \
+        tag, type, offsetof(struct dpe_row, member), path, long_name, units, flags, false          \
     }
 
 const struct dpe_row_field dpe_row_fields[] = {
-    FIELD(TAG_SAMPLE, DPE_ROW_I64, sample, "/rows/sample", "index of the sample in its task", "1",
+    FIELD(TAG_SAMPLE, DPE_COL_I64, sample, "/rows/sample", "index of the sample in its task", "1",
           NULL),
-    FIELD(4, DPE_ROW_I32, status, "/rows/status", "how the sample ended", "1",
+    FIELD(4, DPE_COL_I32, status, "/rows/status", "how the sample ended", "1",
           "ok nonfinite failed"),
-    FIELD(5, DPE_ROW_F64, score, "/rows/score", "score of the sample (NIAH: recall)", "1", NULL),
-    FIELD(6, DPE_ROW_F64, at_least_half, "/rows/at_least_half",
+    FIELD(5, DPE_COL_F64, score, "/rows/score", "score of the sample (NIAH: recall)", "1", NULL),
+    FIELD(6, DPE_COL_F64, at_least_half, "/rows/at_least_half",
           "1 when at least half of the values were found", "1", NULL),
-    FIELD(7, DPE_ROW_F64, nll_sum, "/rows/nll_sum", "negative log-likelihood of the scored tokens",
+    FIELD(7, DPE_COL_F64, nll_sum, "/rows/nll_sum", "negative log-likelihood of the scored tokens",
           "nats", NULL),
-    FIELD(8, DPE_ROW_I64, n_tokens, "/rows/n_tokens", "scored tokens", "tokens", NULL),
-    FIELD(9, DPE_ROW_I64, n_words, "/rows/n_words", "words of the scored text", "words", NULL),
-    FIELD(10, DPE_ROW_I64, prompt_tokens, "/rows/prompt_tokens", "tokens of the prompt", "tokens",
+    FIELD(8, DPE_COL_I64, n_tokens, "/rows/n_tokens", "scored tokens", "tokens", NULL),
+    FIELD(9, DPE_COL_I64, n_words, "/rows/n_words", "words of the scored text", "words", NULL),
+    FIELD(10, DPE_COL_I64, prompt_tokens, "/rows/prompt_tokens", "tokens of the prompt", "tokens",
           NULL),
-    FIELD(11, DPE_ROW_I64, new_tokens, "/rows/new_tokens", "generated tokens", "tokens", NULL),
-    FIELD(12, DPE_ROW_U64, seed, "/rows/seed", "seed of the sample", "1", NULL),
-    FIELD(13, DPE_ROW_I32, layer, "/rows/layer", "layer of the first value that is not finite", "1",
+    FIELD(11, DPE_COL_I64, new_tokens, "/rows/new_tokens", "generated tokens", "tokens", NULL),
+    FIELD(12, DPE_COL_U64, seed, "/rows/seed", "seed of the sample", "1", NULL),
+    FIELD(13, DPE_COL_I32, layer, "/rows/layer", "layer of the first value that is not finite", "1",
           NULL),
-    FIELD(17, DPE_ROW_I64, position, "/rows/position",
+    FIELD(17, DPE_COL_I64, position, "/rows/position",
           "position of the first value that is not finite", "tokens", NULL),
-    {TAG_MARGIN, DPE_ROW_F64, offsetof(struct dpe_row, margin), "/rows/margin",
+    {TAG_MARGIN, DPE_COL_F64, offsetof(struct dpe_row, margin), "/rows/margin",
      "of a score by steps: mean of 1 / (1 + exp(-m / 0.3)), m the least log-odds of the right "
      "tokens",
      "1", NULL, true},
-    FIELD(TAG_SECONDS, DPE_ROW_F64, seconds, "/run/seconds", "time the sample took", "s", NULL),
+    FIELD(TAG_SECONDS, DPE_COL_F64, seconds, "/run/seconds", "time the sample took", "s", NULL),
 };
 const size_t dpe_n_row_fields = sizeof dpe_row_fields / sizeof dpe_row_fields[0];
 
@@ -148,7 +148,7 @@ static uint64_t field_bits(const struct dpe_row *row, const struct dpe_row_field
 {
     const char *from = (const char *)row + field->offset;
     uint64_t bits = 0;
-    if (field->kind == DPE_ROW_I32) {
+    if (field->type == DPE_COL_I32) {
         int32_t value = 0;
         memcpy(&value, from, sizeof value);
         return (uint64_t)(int64_t)value;
@@ -166,7 +166,7 @@ static bool same_field(const struct dpe_row *a, const struct dpe_row *b,
                        const struct dpe_row_field *field)
 {
     uint64_t x = field_bits(a, field), y = field_bits(b, field);
-    if (field->kind != DPE_ROW_F64) {
+    if (field->type != DPE_COL_F64) {
         return x == y;
     }
     double p = 0.0, q = 0.0;
@@ -287,7 +287,7 @@ static dpe_status get_number(struct dpe_row *row, unsigned tag, const unsigned c
         }
         uint64_t bits = dpe_load_u64(value, 8);
         char *to = (char *)row + field->offset;
-        if (field->kind == DPE_ROW_I32) {
+        if (field->type == DPE_COL_I32) {
             int32_t narrow = (int32_t)(uint32_t)bits;
             if ((uint64_t)(int64_t)narrow != bits) {
                 return bad_field(err, tag, n);

@@ -53,7 +53,7 @@ void dpe_positions_add(struct dpe_positions *positions, const struct dpe_row *ro
 /** Perplexity of a bucket; NaN: it has no tokens. */
 double dpe_positions_at(const struct dpe_positions *positions, int bucket);
 
-/** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_work),
+/** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_wanted),
  * and the sample's index. */
 struct dpe_item {
     int task, plan;
@@ -88,12 +88,23 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
                              struct dpe_error *err);
 void dpe_identity_free(struct dpe_identity *identity);
 
-enum dpe_row_kind { DPE_ROW_I32, DPE_ROW_I64, DPE_ROW_U64, DPE_ROW_F64 };
+enum dpe_column_type {
+    DPE_COL_F64,
+    DPE_COL_F32,
+    DPE_COL_I64,
+    DPE_COL_I32,
+    DPE_COL_U64,
+    DPE_COL_U16,
+    DPE_COL_U8,
+    DPE_COL_STRING, /**< UTF-8, variable length */
+};
+/** Bytes of an element in memory; of a string those of its pointer. */
+size_t dpe_hdf5_size(enum dpe_column_type type);
 
 /** A number of struct dpe_row: its tag in the journal and its dataset in a table. */
 struct dpe_row_field {
     uint16_t tag;
-    enum dpe_row_kind kind;
+    enum dpe_column_type type;
     size_t offset;
     const char *path, *long_name, *units, *flag_meanings;
     bool optional; /**< NaN is left out, so is the dataset when no row has it */

@@ -234,16 +234,9 @@ struct dpe_job_rows {
     struct dpe_row *rows; /**< [n] initialised */
 };
 
-/** A list of rows, and how one is made. All borrowed. */
+/** How the rows of a list are made. */
 struct dpe_work {
     const char *name; /**< begins the progress line: "sweep" */
-    int n_tasks;
-    const char *const *tasks; /**< [n_tasks] names of the sample streams */
-    int n_plans;
-    const struct dpe_plan *const *plans; /**< [n_plans] */
-    const char *const *keys;             /**< [n_plans] row keys (dpe_plan_key) */
-    const struct dpe_item *items;        /**< [n_items], in the order in which they shall run */
-    size_t n_items;
     int64_t capacity; /**< tokens of the session */
     void *user;
     /** Fill the rows of n parts, which are of one task and whose sessions are beside each other,
@@ -251,40 +244,34 @@ struct dpe_work {
     dpe_status (*rows)(void *user, const struct dpe_job_rows *parts, int64_t n,
                        struct dpe_error *err);
     dpe_run_fill fill;      /**< of the tables that are written on the way */
-    const int64_t *tokens;  /**< [n_tasks] that a row reads, on average; NULL: not known */
-    const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */
-    const int64_t *planned; /**< [n_tasks] rows of the whole job; NULL: those of this list */
-    const int64_t *later;   /**< [n_tasks] of these, rows in later lists; NULL: none */
     double nonfinite_limit; /**< share of the job's rows that may be non-finite; 0: all of them */
 };
+
+/** The list of the rows that a study wants, gathered one after another. Zero-initialise. A lack of
+ * memory is told by dpe_wanted_run. What is added is borrowed until then. */
+struct dpe_wanted {
+    struct dpe_listed_task {
+        const char *name; /**< of the stream of samples */
+        int64_t tokens;   /**< that a row reads, on average; 0: not known */
+        double cost;      /**< of a row, any unit */
+    } * tasks;
+    struct dpe_listed_plan {
+        const struct dpe_plan *plan;
+        const char *key; /**< of rows (dpe_plan_key) */
+    } * plans;
+    struct dpe_item *items; /**< in the order in which they shall run */
+    size_t n_tasks, n_plans, n_items;
+    bool failed;
+};
+/** Append a task; a plan; n samples of a task under a plan. */
+void dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens, double cost);
+void dpe_wanted_plan(struct dpe_wanted *wanted, const struct dpe_plan *plan, const char *key);
+void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t first, int64_t n);
 /** Run every item that the run does not hold yet: change the plan where it changes, make the row
  * (or the rows that are made together), append it durably before the next one begins; show
  * progress; write a table now and then. Nothing is run when nothing is missing. Ends early with
  * DPE_INCOMPLETE (a signal; the time budget would not hold the next row), DPE_NONFINITE (beyond the
- * limit), or the failure of a row.
- */
-dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
-
-/* --------------------------------------------------------------------------------- rows wanted */
-
-/** The rows that a study wants, gathered one after another into a list of work. Zero-initialise. A
- * lack of memory is told by dpe_wanted_run. What is added is borrowed until then. */
-struct dpe_wanted {
-    const char **tasks;
-    int64_t *tokens; /**< [n_tasks] as in struct dpe_work */
-    double *cost;
-    const struct dpe_plan **plans;
-    const char **keys; /**< [n_plans] */
-    struct dpe_item *items;
-    size_t n_tasks, n_plans, n_items;
-    bool failed;
-};
-/** Append a task, rows of which read `tokens` tokens; a plan; n samples of a task under a plan. */
-void dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens, double cost);
-void dpe_wanted_plan(struct dpe_wanted *wanted, const struct dpe_plan *plan, const char *key);
-void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t first, int64_t n);
-/** Run what is wanted as `how` says, whose lists are set here; empties the list, also after a
- * failure. Errors of dpe_job_rows. */
+ * limit), or the failure of a row. Empties the list, also after a failure. */
 dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
                           const struct dpe_work *how, struct dpe_error *err);
 
@@ -297,7 +284,6 @@ struct dpe_bill;
  * zero at first; `args` is what a command line, or dpe-calibrate, asked for, and outlives the
  * state. */
 struct dpe_study {
-    const char *tool; /**< that does it alone: "dpe-norms" */
     size_t size;
     size_t job; /**< where the state has its struct dpe_job */
     /** Open the inputs and make every check that can be made before any work. */

@@ -39,6 +39,7 @@ struct dpe_job_part {
 struct dpe_loop {
     struct dpe_job *job;
     const struct dpe_work *work;
+    const struct dpe_wanted *list;
     int64_t *rows, *missing; /**< [n_tasks] of the list */
     unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
     int64_t n_missing, n_nonfinite;

@@ -9,26 +9,10 @@
 
 static const double snapshot_interval = 60.0; /* seconds, at least */
 
-static double cost_of(const struct dpe_loop *loop, int task)
-{
-    return loop->work->cost != NULL ? loop->work->cost[task] : 1.0;
-}
-
-/* Rows of the whole job, and those of it that are missing. */
-static int64_t planned_of(const struct dpe_loop *loop, int task)
-{
-    return loop->work->planned != NULL ? loop->work->planned[task] : loop->rows[task];
-}
-
-static int64_t missing_of(const struct dpe_loop *loop, int task)
-{
-    return loop->missing[task] + (loop->work->later != NULL ? loop->work->later[task] : 0);
-}
-
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item)
 {
-    return dpe_run_find(loop->job->run, loop->work->tasks[item->task], loop->work->keys[item->plan],
-                        item->sample);
+    return dpe_run_find(loop->job->run, loop->list->tasks[item->task].name,
+                        loop->list->plans[item->plan].key, item->sample);
 }
 
 /* ------------------------------------------------------------------------------------ progress */
@@ -42,21 +26,22 @@ static double row_seconds(const struct dpe_loop *loop, int task)
     if (pace[task].rows > 0) {
         return pace[task].seconds / (double)pace[task].rows;
     }
-    for (int t = 0; t < loop->work->n_tasks; t++) {
+    const struct dpe_listed_task *tasks = loop->list->tasks;
+    for (size_t t = 0; t < loop->list->n_tasks; t++) {
         seconds += pace[t].seconds;
-        cost += cost_of(loop, t) * (double)pace[t].rows;
+        cost += tasks[t].cost * (double)pace[t].rows;
     }
     if (cost > 0.0) {
-        return seconds / cost * cost_of(loop, task);
+        return seconds / cost * tasks[task].cost;
     }
-    return loop->unit_seconds > 0.0 ? loop->unit_seconds * cost_of(loop, task) : -1.0;
+    return loop->unit_seconds > 0.0 ? loop->unit_seconds * tasks[task].cost : -1.0;
 }
 
 static double seconds_left(const struct dpe_loop *loop)
 {
     double left = 0.0;
-    for (int t = 0; t < loop->work->n_tasks; t++) {
-        int64_t rows = missing_of(loop, t);
+    for (int t = 0; t < (int)loop->list->n_tasks; t++) {
+        int64_t rows = loop->missing[t];
         double seconds = row_seconds(loop, t);
         if (rows > 0 && seconds < 0.0) {
             return -1.0;
@@ -75,10 +60,10 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
     double total = 0.0;
     double spent = 0.0;
     int64_t n_run = 0;
-    for (int t = 0; t < work->n_tasks; t++) {
-        int64_t planned = planned_of(loop, t);
-        total += cost_of(loop, t) * (double)planned;
-        done += cost_of(loop, t) * (double)(planned - missing_of(loop, t));
+    for (size_t t = 0; t < loop->list->n_tasks; t++) {
+        const double cost = loop->list->tasks[t].cost;
+        total += cost * (double)loop->rows[t];
+        done += cost * (double)(loop->rows[t] - loop->missing[t]);
         spent += loop->job->pace[t].seconds;
         n_run += loop->job->pace[t].rows;
     }
@@ -95,7 +80,7 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
     int width = live ? dpe_terminal_width(stderr) - 1 : 255;
     const bool room = inside != NULL && (int)strlen(inside) + 22 < width;
     snprintf(line, sizeof line, "%s: %lld of %lld samples", work->name,
-             (long long)((int64_t)work->n_items - loop->n_missing), (long long)work->n_items);
+             (long long)(loop->job->planned - loop->n_missing), (long long)loop->job->planned);
     if (loop->n_missing > 0 && left >= 0.0) {
         dpe_append(line, sizeof line, ", %.24s left", dpe_format_seconds(left, time));
     }
@@ -134,7 +119,7 @@ static double share_done(const struct dpe_config *config, double read, double ea
 /* Tokens that n rows of the task read, 0: not known. */
 static double tokens_of(const struct dpe_loop *loop, int task, int64_t n)
 {
-    return loop->work->tokens != NULL ? (double)loop->work->tokens[task] * (double)n : 0.0;
+    return (double)loop->list->tasks[task].tokens * (double)n;
 }
 
 void dpe_loop_show_inside(struct dpe_job *job)
@@ -185,7 +170,7 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
         if (all > 0.0) {
             double each = fmin((double)loop->work->capacity, all);
             double share = share_done(config, fmin(one->read, all), each, all / each);
-            double cost = cost_of(loop, one->task) * (double)one->n;
+            double cost = loop->list->tasks[one->task].cost * (double)one->n;
             if (share > 0.02) {
                 loop->unit_seconds = (now - one->begin) / share / cost;
             }
@@ -208,40 +193,25 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
 
 /* --------------------------------------------------------------------------------------- stock */
 
-static void count_job(const struct dpe_loop *loop)
-{
-    struct dpe_job *job = loop->job;
-    job->planned = job->missing = 0;
-    for (int t = 0; t < loop->work->n_tasks; t++) {
-        job->planned += planned_of(loop, t);
-        job->missing += missing_of(loop, t);
-    }
-    if (loop->work->later != NULL) { /* which may lack less than all of their rows */
-        size_t n = 0;
-        dpe_run_rows(job->run, &n);
-        job->missing = job->planned > (int64_t)n ? job->planned - (int64_t)n : 0;
-    }
-}
-
 /* A row that is there names its plan by a hash. The plan's name may have been lost to damage: it is
  * written again. */
 static dpe_status name_plan(const struct dpe_loop *loop, int plan, struct dpe_error *err)
 {
-    const struct dpe_work *work = loop->work;
-    if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, work->keys[plan])) {
+    const struct dpe_listed_plan *listed = &loop->list->plans[plan];
+    if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, listed->key)) {
         return DPE_OK;
     }
     dpe_log_rank("%s: the name of plan %s is missing in the journal; it is written again",
-                 loop->job->options->output, work->plans[plan]->name);
-    return dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
+                 loop->job->options->output, listed->plan->name);
+    return dpe_run_plan(loop->job->run, listed->key, listed->plan->name, err);
 }
 
 dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
 {
-    const struct dpe_work *work = loop->work;
+    const struct dpe_wanted *list = loop->list;
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
-        const struct dpe_item *item = &work->items[i];
+    for (size_t i = 0; i < list->n_items && status == DPE_OK; i++) {
+        const struct dpe_item *item = &list->items[i];
         loop->rows[item->task]++;
         if (dpe_loop_find(loop, item) != NULL) {
             status = name_plan(loop, item->plan, err);
@@ -256,7 +226,8 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
     for (size_t i = 0; i < n; i++) {
         loop->n_nonfinite += rows[i].status == DPE_ROW_NONFINITE;
     }
-    count_job(loop);
+    loop->job->planned = (int64_t)list->n_items;
+    loop->job->missing = loop->n_missing;
     return status;
 }
 
@@ -325,18 +296,18 @@ void dpe_group_clear(struct dpe_group *group)
 
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
 {
-    if (group->n == group->capacity || at < 0 || at >= (int64_t)loop->work->n_items) {
+    if (group->n == group->capacity || at < 0 || at >= (int64_t)loop->list->n_items) {
         return false;
     }
     group->at[group->n] = at;
-    group->items[group->n++] = loop->work->items[at];
+    group->items[group->n++] = loop->list->items[at];
     return true;
 }
 
 void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
 {
-    const struct dpe_item *items = loop->work->items;
-    int64_t end = (int64_t)loop->work->n_items;
+    const struct dpe_item *items = loop->list->items;
+    int64_t end = (int64_t)loop->list->n_items;
     int parts = 1;
     int64_t first = 0; /* of the last part */
     group->n = 0;
@@ -376,7 +347,7 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
 /* The item's row is there. */
 void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item)
 {
-    loop->open[item - loop->work->items] = 0;
+    loop->open[item - loop->list->items] = 0;
     loop->missing[item->task]--;
     loop->n_missing--;
     loop->job->missing--;
@@ -408,7 +379,7 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
         dpe_status status = DPE_OK;
         if (loop->in_session[n] != plan) {
             loop->in_session[n] = -1;
-            status = dpe_job_session(job, n, work->plans[plan], work->capacity, err);
+            status = dpe_job_session(job, n, loop->list->plans[plan].plan, work->capacity, err);
         }
         if (status == DPE_NO_MEMORY && n > 0) {
             job->sides = n;
@@ -417,7 +388,7 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
         DPE_TRY(status);
         loop->in_session[n] = plan;
         parts[n] = (struct dpe_job_rows){.session = n > 0 ? job->beside[n - 1] : job->session,
-                                         .key = work->keys[plan],
+                                         .key = loop->list->plans[plan].key,
                                          .items = group->items + *at,
                                          .n = part_of(group, loop, *at),
                                          .rows = group->rows + *at};

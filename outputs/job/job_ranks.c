@@ -132,7 +132,7 @@ static void show_parts(struct scheduler *scheduler)
         if (worker->rows > 0 && worker->rows == worker->n) { /* none of them is reported yet */
             scheduler->parts[r] =
                 (struct dpe_job_part){.n = worker->n,
-                                      .task = scheduler->loop->work->items[worker->item].task,
+                                      .task = scheduler->loop->list->items[worker->item].task,
                                       .begin = worker->begin,
                                       .read = (double)(fed - worker->fed)};
         }
@@ -153,18 +153,18 @@ static void stop(struct scheduler *scheduler, dpe_status status, const struct dp
 /* The next item for a rank: one near the front that needs no other plan, else the front. */
 static int64_t choose(struct scheduler *scheduler, const struct worker *worker)
 {
-    const struct dpe_work *work = scheduler->loop->work;
+    const struct dpe_wanted *list = scheduler->loop->list;
     const unsigned char *open = scheduler->loop->open;
-    while (scheduler->next < work->n_items && open[scheduler->next] != 1) {
+    while (scheduler->next < list->n_items && open[scheduler->next] != 1) {
         scheduler->next++;
     }
     size_t end = scheduler->next + 8 * (size_t)scheduler->ranks->size;
-    for (size_t i = scheduler->next; i < end && i < work->n_items; i++) {
-        if (open[i] == 1 && work->items[i].plan == worker->plan) {
+    for (size_t i = scheduler->next; i < end && i < list->n_items; i++) {
+        if (open[i] == 1 && list->items[i].plan == worker->plan) {
             return (int64_t)i;
         }
     }
-    return scheduler->next < work->n_items ? (int64_t)scheduler->next : NO_ITEM;
+    return scheduler->next < list->n_items ? (int64_t)scheduler->next : NO_ITEM;
 }
 
 /* Give the gathered group to a rank. */
@@ -202,12 +202,12 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
 
 static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
-    const struct dpe_work *work = scheduler->loop->work;
+    const struct dpe_wanted *list = scheduler->loop->list;
     int64_t at = choose(scheduler, &scheduler->workers[rank]);
     if (at == NO_ITEM) {
         return DPE_OK;
     }
-    const struct dpe_item *item = &work->items[at];
+    const struct dpe_item *item = &list->items[at];
     const struct dpe_row *row = dpe_loop_find(scheduler->loop, item);
     if (row != NULL) { /* two plans of the list are one and the same */
         dpe_loop_close(scheduler->loop, item);
@@ -216,8 +216,8 @@ static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_err
     dpe_group_gather(&scheduler->group, scheduler->loop, at);
     DPE_TRY(dpe_loop_before(scheduler->loop, &scheduler->group, err));
     if (!scheduler->known[item->plan]) {
-        DPE_TRY(dpe_run_plan(scheduler->loop->job->run, work->keys[item->plan],
-                             work->plans[item->plan]->name, err));
+        DPE_TRY(dpe_run_plan(scheduler->loop->job->run, list->plans[item->plan].key,
+                             list->plans[item->plan].plan->name, err));
         scheduler->known[item->plan] = true;
     }
     return assign(scheduler, rank, err);
@@ -229,7 +229,7 @@ static dpe_status take_row(struct scheduler *scheduler, int rank, int64_t at,
 {
     struct dpe_loop *loop = scheduler->loop;
     struct worker *worker = &scheduler->workers[rank];
-    if (at < 0 || at >= (int64_t)loop->work->n_items || worker->rows < 1) {
+    if (at < 0 || at >= (int64_t)loop->list->n_items || worker->rows < 1) {
         return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that was not assigned to it",
                         rank);
     }
@@ -237,7 +237,7 @@ static dpe_status take_row(struct scheduler *scheduler, int rank, int64_t at,
         rank > 0 ? dpe_run_learn(loop->job->run, row, err) : dpe_run_add(loop->job->run, row, err);
     worker->rows--;
     worker->free = worker->rows == 0;
-    return status == DPE_OK ? dpe_loop_made(loop, &loop->work->items[at], row, err) : status;
+    return status == DPE_OK ? dpe_loop_made(loop, &loop->list->items[at], row, err) : status;
 }
 
 static void take_failure(struct scheduler *scheduler, int rank, dpe_status status, const char *text)
@@ -315,19 +315,20 @@ static bool receive_own(struct scheduler *scheduler)
 /* Busy ranks must send something; waiting ranks get a sign of life from rank 0. */
 static void watch(struct scheduler *scheduler)
 {
-    const struct dpe_work *work = scheduler->loop->work;
+    const struct dpe_wanted *list = scheduler->loop->list;
     double now = dpe_clock();
     bool greet = now - scheduler->beat > fmin(60.0, scheduler->ranks->limit / 4.0);
     for (int r = 0; r < scheduler->ranks->size; r++) {
         const struct worker *worker = &scheduler->workers[r];
         if (worker->rows > 0 && now - worker->last_seen > scheduler->ranks->limit) {
-            const struct dpe_item *item = &work->items[worker->item];
+            const struct dpe_item *item = &list->items[worker->item];
             dpe_log_error(
                 "rank %d on %s has sent nothing for %.0f s while it made sample %lld of "
                 "%s under %s (--rank-timeout); the job ends. %lld of %lld samples are "
                 "saved; run the same command to continue",
                 r, dpe_ranks_host(scheduler->ranks, r), now - worker->last_seen,
-                (long long)item->sample, work->tasks[item->task], work->plans[item->plan]->name,
+                (long long)item->sample, list->tasks[item->task].name,
+                list->plans[item->plan].plan->name,
                 (long long)(scheduler->loop->job->planned - scheduler->loop->job->missing),
                 (long long)scheduler->loop->job->planned);
             dpe_ranks_abort(scheduler->ranks, DPE_INCOMPLETE);
@@ -414,7 +415,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     struct dpe_ranks *ranks = loop->job->ranks;
     struct scheduler scheduler = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
     scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
-    scheduler.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *scheduler.known);
+    scheduler.known = dpe_alloc_zero((size_t)loop->list->n_plans, sizeof *scheduler.known);
     scheduler.parts = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.parts);
     scheduler.maker = (struct maker){.loop = loop, .fed = dpe_job_own_work(loop->job).fed};
     pthread_mutex_init(&scheduler.maker.lock, NULL);
@@ -471,8 +472,8 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
     }
     DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err));
     DPE_TRY(dpe_job_share_rows(loop->job, err));
-    for (size_t i = 0; i < loop->work->n_items && ranks->rank > 0; i++) {
-        const struct dpe_item *item = &loop->work->items[i];
+    for (size_t i = 0; i < loop->list->n_items && ranks->rank > 0; i++) {
+        const struct dpe_item *item = &loop->list->items[i];
         if (loop->open[i]) {
             dpe_loop_close(loop, item);
         }

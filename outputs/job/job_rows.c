@@ -13,10 +13,9 @@
 static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *cleared = group;
-    const struct dpe_work *work = loop->work;
     for (int64_t i = 0; i < group->n; i++) {
-        const int plan = group->items[i].plan;
-        DPE_TRY(dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err));
+        const struct dpe_listed_plan *plan = &loop->list->plans[group->items[i].plan];
+        DPE_TRY(dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err));
     }
     struct dpe_job_inside inside = {.loop = loop,
                                     .n = group->n,
@@ -29,7 +28,7 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
     DPE_TRY(status);
     for (int64_t i = 0; i < group->n; i++) {
         DPE_TRY(dpe_run_add(loop->job->run, &group->rows[i], err));
-        DPE_TRY(dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err));
+        DPE_TRY(dpe_loop_made(loop, &loop->list->items[group->at[i]], &group->rows[i], err));
     }
     return DPE_OK;
 }
@@ -37,11 +36,11 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
 /* One process: in the list's order. */
 static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
 {
-    const struct dpe_work *work = loop->work;
+    const struct dpe_wanted *list = loop->list;
     DPE_SCOPED(dpe_group_free) struct dpe_group group = {0};
     DPE_TRY(dpe_group_init(&group, loop, err));
-    for (size_t i = 0; i < work->n_items; i++) {
-        const struct dpe_item *item = &work->items[i];
+    for (size_t i = 0; i < list->n_items; i++) {
+        const struct dpe_item *item = &list->items[i];
         if (!loop->open[i]) {
             continue;
         }
@@ -57,18 +56,18 @@ static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
 }
 
 /* What tells lists apart, as text. */
-static dpe_status hash_work(const struct dpe_work *work, char hex[65], struct dpe_text *text,
+static dpe_status hash_work(const struct dpe_wanted *list, char hex[65], struct dpe_text *text,
                             struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    for (int t = 0; t < work->n_tasks; t++) {
-        dpe_sha256_text(hash, work->tasks[t]);
+    for (size_t t = 0; t < list->n_tasks; t++) {
+        dpe_sha256_text(hash, list->tasks[t].name);
     }
-    for (int p = 0; p < work->n_plans; p++) {
-        dpe_sha256_text(hash, work->keys[p]);
+    for (size_t p = 0; p < list->n_plans; p++) {
+        dpe_sha256_text(hash, list->plans[p].key);
     }
-    for (size_t i = 0; i < work->n_items; i++) {
-        const int64_t item[] = {work->items[i].task, work->items[i].plan, work->items[i].sample};
+    for (size_t i = 0; i < list->n_items; i++) {
+        const int64_t item[] = {list->items[i].task, list->items[i].plan, list->items[i].sample};
         dpe_sha256_add(hash, item, sizeof item);
     }
     DPE_TRY(dpe_sha256_finish(hash, hex, err));
@@ -85,7 +84,7 @@ static dpe_status same_work(const struct dpe_loop *loop, dpe_status status, stru
     if (ranks->size <= 1) {
         return status;
     }
-    status = status == DPE_OK ? hash_work(loop->work, hex, &first, err) : status;
+    status = status == DPE_OK ? hash_work(loop->list, hex, &first, err) : status;
     DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS, status, err));
     status = dpe_ranks_share(ranks, &first, err);
     if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
@@ -128,12 +127,13 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
 }
 
 /* Times of the list's tasks; those that the list before had in their places are known. */
-static dpe_status set_paces(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
+static dpe_status set_paces(struct dpe_job *job, const struct dpe_wanted *list,
+                            struct dpe_error *err)
 {
-    for (int t = 0; t < work->n_tasks; t++) {
-        const uint64_t name = dpe_fnv(DPE_FNV, work->tasks[t], strlen(work->tasks[t]));
+    for (int t = 0; t < (int)list->n_tasks; t++) {
+        const uint64_t name = dpe_fnv(DPE_FNV, list->tasks[t].name, strlen(list->tasks[t].name));
         if (t == job->n_paces && !dpe_make_room(&job->pace, (size_t)t, sizeof *job->pace)) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d tasks", work->n_tasks);
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu tasks", list->n_tasks);
         }
         if (t == job->n_paces || job->pace[t].name != name) {
             job->pace[t] = (struct dpe_job_pace){.name = name};
@@ -143,18 +143,19 @@ static dpe_status set_paces(struct dpe_job *job, const struct dpe_work *work, st
     return DPE_OK;
 }
 
-dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
+static dpe_status run_list(struct dpe_job *job, const struct dpe_wanted *list,
+                           const struct dpe_work *work, struct dpe_error *err)
 {
-    const size_t n_tasks = (size_t)work->n_tasks, n = work->n_items;
+    const size_t n = list->n_items;
     DPE_OWNED int64_t *rows = NULL;
     DPE_OWNED int64_t *missing = NULL;
     DPE_OWNED unsigned char *open = NULL;
-    DPE_TRY(set_paces(job, work, err));
-    DPE_TRY(DPE_NEW(&rows, n_tasks, err, "out of memory for %zu rows", n));
-    DPE_TRY(DPE_NEW(&missing, n_tasks, err, "out of memory for %zu rows", n));
+    DPE_TRY(set_paces(job, list, err));
+    DPE_TRY(DPE_NEW(&rows, list->n_tasks, err, "out of memory for %zu rows", n));
+    DPE_TRY(DPE_NEW(&missing, list->n_tasks, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&open, n, err, "out of memory for %zu rows", n));
     struct dpe_loop loop = {
-        .job = job, .work = work, .rows = rows, .missing = missing, .open = open};
+        .job = job, .work = work, .list = list, .rows = rows, .missing = missing, .open = open};
     for (int i = 0; i < DPE_JOB_SIDES; i++) {
         loop.in_session[i] = -1;
     }
@@ -165,30 +166,20 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
 
 void dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens, double cost)
 {
-    const size_t n = wanted->n_tasks;
-    if (!dpe_make_room(&wanted->tasks, n, sizeof *wanted->tasks) ||
-        !dpe_make_room(&wanted->tokens, n, sizeof *wanted->tokens) ||
-        !dpe_make_room(&wanted->cost, n, sizeof *wanted->cost)) {
-        wanted->failed = true;
-        return;
+    wanted->failed =
+        wanted->failed || !dpe_make_room(&wanted->tasks, wanted->n_tasks, sizeof *wanted->tasks);
+    if (!wanted->failed) {
+        wanted->tasks[wanted->n_tasks++] = (struct dpe_listed_task){name, tokens, cost};
     }
-    wanted->tasks[n] = name;
-    wanted->tokens[n] = tokens;
-    wanted->cost[n] = cost;
-    wanted->n_tasks++;
 }
 
 void dpe_wanted_plan(struct dpe_wanted *wanted, const struct dpe_plan *plan, const char *key)
 {
-    const size_t n = wanted->n_plans;
-    if (!dpe_make_room(&wanted->plans, n, sizeof *wanted->plans) ||
-        !dpe_make_room(&wanted->keys, n, sizeof *wanted->keys)) {
-        wanted->failed = true;
-        return;
+    wanted->failed =
+        wanted->failed || !dpe_make_room(&wanted->plans, wanted->n_plans, sizeof *wanted->plans);
+    if (!wanted->failed) {
+        wanted->plans[wanted->n_plans++] = (struct dpe_listed_plan){plan, key};
     }
-    wanted->plans[n] = plan;
-    wanted->keys[n] = key;
-    wanted->n_plans++;
 }
 
 void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t first, int64_t n)
@@ -205,24 +196,11 @@ void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t firs
 dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
                           const struct dpe_work *how, struct dpe_error *err)
 {
-    struct dpe_work work = *how;
-    work.n_tasks = (int)wanted->n_tasks;
-    work.tasks = wanted->tasks;
-    work.n_plans = (int)wanted->n_plans;
-    work.plans = wanted->plans;
-    work.keys = wanted->keys;
-    work.items = wanted->items;
-    work.n_items = wanted->n_items;
-    work.tokens = wanted->tokens;
-    work.cost = wanted->cost;
     dpe_status status =
         wanted->failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", wanted->n_items)
-                       : dpe_job_rows(job, &work, err);
+                       : run_list(job, wanted, how, err);
     free(wanted->tasks);
-    free(wanted->tokens);
-    free(wanted->cost);
     free(wanted->plans);
-    free(wanted->keys);
     free(wanted->items);
     *wanted = (struct dpe_wanted){0};
     return status;

@@ -51,8 +51,7 @@ void dpe_job_range_add(struct dpe_job_range *range, const struct dpe_job_speed *
                        double read, double pairs, double steps, double context);
 /** "6 to 8 days", "about 40 s": two digits, rounded outwards. Returns the buffer. */
 const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64]);
-/* Speeds are kept between dry runs in a file, "speeds" of dpe_cache_path, a line each, for a day.
- */
+/* Speeds are kept between dry runs in a file, "speeds" of dpe_cache_path, for a day. */
 
 /** The speed that was kept under `key` (64 hexadecimal digits) in the file. False: none, or an old
  * one. */

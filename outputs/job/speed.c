@@ -2,6 +2,7 @@
 #include "engine/system/folder.h"
 #include "outputs/job/price.h"
 
+#include <jansson.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,72 +18,57 @@ static const int64_t keeps = 86400;     /* seconds */
 
 /* ---------------------------------------------------------------------------------------- kept */
 
-/* A line: the key, when it was measured, and the numbers. */
-static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed *speed)
+/* Those of a file, {KEY: [when, tokens, …]}; NULL where there are none. */
+static json_t *read_kept(const char *path)
 {
-    double *const numbers[] = {&speed->per_token,      &speed->per_pair, &speed->per_step,
-                               &speed->per_step_token, &speed->low,      &speed->high,
-                               &speed->seconds};
-    const char *at = line + KEY;
-    *speed = (struct dpe_job_speed){0};
-    if (strlen(line) <= KEY || strspn(line, "0123456789abcdef") != KEY || *at++ != ' ' ||
-        !dpe_scan_int(&at, 1, INT64_MAX, &speed->when) || *at++ != ' ' ||
-        !dpe_scan_int(&at, 1, INT64_MAX, &speed->tokens)) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (*at++ != ' ' || !dpe_scan_real(&at, numbers[i]) ||
-            !(*numbers[i] >= 0.0 && *numbers[i] <= most_seconds)) {
-            return false;
-        }
-    }
-    snprintf(key, KEY + 1, "%.64s", line);
-    return *at == '\0';
+    DPE_OWNED char *text = NULL;
+    size_t n = 0;
+    return dpe_read_file(path, MOST_BYTES, &text, &n, NULL) == DPE_OK ? json_loadb(text, n, 0, NULL)
+                                                                      : NULL;
 }
 
-/* The next line of the file's text that is whole. */
-static char *next_line(char **at)
+static bool read_speed(json_t *entry, struct dpe_job_speed *speed)
 {
-    char *line = strsep(at, "\n");
-    return *at != NULL ? line : NULL;
+    json_int_t when = 0, tokens = 0;
+    *speed = (struct dpe_job_speed){0};
+    bool ok = json_unpack(entry, "[IIFFFFFFF!]", &when, &tokens, &speed->per_token,
+                          &speed->per_pair, &speed->per_step, &speed->per_step_token, &speed->low,
+                          &speed->high, &speed->seconds) == 0;
+    speed->when = when;
+    speed->tokens = tokens;
+    for (size_t i = 0; ok && i < json_array_size(entry); i++) {
+        const double number = json_number_value(json_array_get(entry, i));
+        ok = number >= (i < 2 ? 1.0 : 0.0) && (i < 2 || number <= most_seconds);
+    }
+    return ok;
 }
 
 bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct dpe_job_speed *speed)
 {
-    DPE_OWNED char *text = NULL;
-    size_t n = 0;
-    char found[KEY + 1];
-    bool has = false;
-    if (dpe_read_file(path, MOST_BYTES, &text, &n, NULL) == DPE_OK) {
-        for (char *at = text, *line; !has && (line = next_line(&at)) != NULL;) {
-            has = read_line(line, found, speed) && strcmp(found, key) == 0 && speed->when <= now &&
-                  now - speed->when < keeps;
-        }
-    }
-    return has;
+    json_auto_t *kept = read_kept(path);
+    return read_speed(json_object_get(kept, key), speed) && speed->when <= now &&
+           now - speed->when < keeps;
 }
 
 void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
                         const struct dpe_job_speed *speed)
 {
-    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    DPE_OWNED char *old = NULL;
-    size_t n = 0;
-    struct dpe_job_speed other;
-    char found[KEY + 1];
-    dpe_text_put(&text, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key, (long long)now,
-                 (long long)speed->tokens, speed->per_token, speed->per_pair, speed->per_step,
-                 speed->per_step_token, speed->low, speed->high, speed->seconds);
-    (void)dpe_read_file(path, MOST_BYTES, &old, &n, NULL); /* what cannot be read is replaced */
-    char *at = old;
-    char *line = NULL;
-    for (int i = 1; i < MOST_KEPT && at != NULL && (line = next_line(&at)) != NULL; i++) {
-        if (read_line(line, found, &other) && strcmp(found, key) != 0) {
-            dpe_text_put(&text, "%s\n", line);
+    json_auto_t *old = read_kept(path); /* what cannot be read is replaced */
+    json_auto_t *kept =
+        json_pack("{s:[IIfffffff]}", key, (json_int_t)now, (json_int_t)speed->tokens,
+                  speed->per_token, speed->per_pair, speed->per_step, speed->per_step_token,
+                  speed->low, speed->high, speed->seconds);
+    const char *other = NULL;
+    json_t *entry = NULL;
+    json_object_foreach(old, other, entry)
+    {
+        if (json_object_size(kept) < MOST_KEPT && json_object_get(kept, other) == NULL) {
+            json_object_set(kept, other, entry);
         }
     }
-    if (!text.failed) {
-        (void)dpe_replace_file(path, text.bytes, text.n, NULL); /* else it is measured again */
+    DPE_OWNED char *text = json_dumps(kept, JSON_COMPACT);
+    if (text != NULL) {
+        (void)dpe_replace_file(path, text, strlen(text), NULL); /* else it is measured again */
     }
 }
 

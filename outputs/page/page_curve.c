@@ -61,7 +61,9 @@ static void find_ranges(struct canvas *plot)
         }
     }
     dpe_axis_widen(&plot->x.low, &plot->x.high, how->log_x, 0.04);
-    dpe_axis_end(&plot->y, how, 0.06);
+    dpe_axis_widen(&plot->y.low, &plot->y.high, how->log, 0.06);
+    plot->y.low = isnan(how->low) ? plot->y.low : how->low;
+    plot->y.high = isnan(how->high) ? plot->y.high : how->high;
 }
 
 static const char *color_of(const struct canvas *plot, size_t index)
@@ -135,7 +137,14 @@ static void put_axes(struct dpe_text *out, const struct canvas *plot, int height
         dpe_svg_label(out, frame->left - 8.0, y, DPE_SVG_END, DPE_INK, y_ticks->ticks[i].text, 0);
     }
     dpe_axis_lengths(&plot->x, plot->few, plot->n_few, &ticks);
-    dpe_axis_put(out, &plot->x, &ticks, 0.0, frame->bottom, height - 10.0, plot->how->x_title);
+    for (size_t i = 0; i < ticks.n; i++) {
+        double x = dpe_axis_at(&plot->x, ticks.ticks[i].value);
+        dpe_svg_line(out, x, frame->bottom, x, frame->bottom + 4.0, DPE_AXIS, 1.0, "");
+        dpe_svg_label(out, x, frame->bottom + 13.0, DPE_SVG_MIDDLE, DPE_INK, ticks.ticks[i].text,
+                      0);
+    }
+    dpe_svg_line(out, frame->left, frame->bottom, frame->right, frame->bottom, DPE_AXIS, 1.0, "");
+    dpe_svg_title(out, (frame->left + frame->right) / 2.0, height - 10.0, 0.0, plot->how->x_title);
     dpe_svg_title(out, 10.0, (frame->top + frame->bottom) / 2.0, -90.0, plot->how->y_title);
     if (has_line(plot)) {
         /* Its name stands above the plot, where no curve is. */

@@ -51,13 +51,6 @@ void dpe_axis_see(struct dpe_axis *axis, double value)
     }
 }
 
-void dpe_axis_end(struct dpe_axis *axis, const struct dpe_plot *plot, double share)
-{
-    dpe_axis_widen(&axis->low, &axis->high, axis->log, share);
-    axis->low = isnan(plot->low) ? axis->low : plot->low;
-    axis->high = isnan(plot->high) ? axis->high : plot->high;
-}
-
 static void add_tick(struct dpe_ticks *ticks, double value, const char *text)
 {
     if (ticks->n < DPE_MAX_TICKS) {
@@ -172,19 +165,6 @@ void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t 
             end = at + half;
         }
     }
-}
-
-void dpe_axis_put(struct dpe_text *out, const struct dpe_axis *axis, const struct dpe_ticks *ticks,
-                  double top, double bottom, double title_at, const char *title)
-{
-    for (size_t i = 0; i < ticks->n; i++) {
-        const double x = dpe_axis_at(axis, ticks->ticks[i].value);
-        dpe_svg_line(out, x, top > 0.0 ? top : bottom, x, top > 0.0 ? bottom : bottom + 4.0,
-                     top > 0.0 ? DPE_GRID : DPE_AXIS, 1.0, "");
-        dpe_svg_label(out, x, bottom + 13.0, DPE_SVG_MIDDLE, DPE_INK, ticks->ticks[i].text, 0);
-    }
-    dpe_svg_line(out, axis->from, bottom, axis->to, bottom, DPE_AXIS, 1.0, "");
-    dpe_svg_title(out, (axis->from + axis->to) / 2.0, title_at, 0.0, title);
 }
 
 /* ---------------------------------------------------------------------------------------- plots */

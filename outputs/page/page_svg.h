@@ -101,10 +101,9 @@ bool dpe_axis_shows(double value, bool log);
 /** Make [low, high] an axis' range: with room at both ends, and never empty. */
 void dpe_axis_widen(double *low, double *high, bool log, double share);
 
-/** The range of values that are shown: begin, see each, end with the plot's own ends. */
+/** The range of values that are shown: begin, see each. */
 struct dpe_axis dpe_axis_begin(bool log);
 void dpe_axis_see(struct dpe_axis *axis, double value);
-void dpe_axis_end(struct dpe_axis *axis, const struct dpe_plot *plot, double share);
 
 enum { DPE_MAX_TICKS = 24 };
 struct dpe_ticks {
@@ -116,10 +115,6 @@ struct dpe_ticks {
 };
 /** Round values at least `gap` pixels apart: 1, 2 or 5 times a power of ten. */
 void dpe_axis_ticks(const struct dpe_axis *axis, double gap, struct dpe_ticks *ticks);
-/** An axis from left to right at y = `bottom`, with its ticks and its title at y = `title_at`; with
- * lines from the ticks up to `top` (0: none). */
-void dpe_axis_put(struct dpe_text *out, const struct dpe_axis *axis, const struct dpe_ticks *ticks,
-                  double top, double bottom, double title_at, const char *title);
 /** Ticks at lengths: at the n ascending `values`, or where n is 0 at powers of two (round values
  *  on a linear axis). Those whose texts would touch are left out. */
 void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t n,

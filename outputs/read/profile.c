@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
 static const char ranking_path[] = "/norms/top_k_index";
@@ -58,43 +59,35 @@ static dpe_status check_ranking(const uint16_t *ranking, const char *path,
     return DPE_OK;
 }
 
-static dpe_status read_ranking(struct dpe_h5 *table, const char *path,
-                               const struct dpe_profile_model *model, struct dpe_profile *profile,
-                               struct dpe_error *err)
+static void free_result(struct dpe_norms_result *result)
 {
-    void *data = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    DPE_TRY(dpe_h5_get(table, ranking_path, DPE_COL_U16, &data, &rank, dims, err));
-    profile->ranking = data;
-    if (rank != 3 || dims[0] != model->n_layers || dims[1] != model->n_heads ||
-        dims[2] != model->n_pairs) {
+    dpe_datasets_free(&dpe_norms_kind, result);
+}
+
+static dpe_status read_pairs(struct dpe_h5 *table, const char *path,
+                             const struct dpe_profile_model *model, bool scores,
+                             struct dpe_profile *profile, struct dpe_error *err)
+{
+    DPE_SCOPED(free_result) struct dpe_norms_result r = {0};
+    if (dpe_datasets_get(&dpe_norms_kind, &r, "/norms",
+                         scores ? "contribution top_k_index" : "top_k_index", table,
+                         err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", path);
+    }
+    if (r.n[DPE_NORMS_LAYER] != model->n_layers || r.n[DPE_NORMS_HEAD] != model->n_heads ||
+        r.n[DPE_NORMS_K] != model->n_pairs || (scores && r.n[DPE_NORMS_PAIR] != model->n_pairs)) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: %s: expected %lld layers, %lld heads and %lld pairs, found another "
                         "shape",
                         path, ranking_path, (long long)model->n_layers, (long long)model->n_heads,
                         (long long)model->n_pairs);
     }
+    profile->ranking = r.ranking;
+    profile->scores = r.contribution;
+    memcpy(profile->score_dims, r.n, sizeof profile->score_dims);
+    r.ranking = NULL;
+    r.contribution = NULL;
     return check_ranking(profile->ranking, path, model, err);
-}
-
-static dpe_status read_scores(struct dpe_h5 *table, const char *path,
-                              const struct dpe_profile_model *model, struct dpe_profile *profile,
-                              struct dpe_error *err)
-{
-    void *data = NULL;
-    int rank = 0;
-    int64_t *dims = profile->score_dims;
-    DPE_TRY(dpe_h5_get(table, "/norms/contribution", DPE_COL_F32, &data, &rank, dims, err));
-    profile->scores = data;
-    if (rank != 5 || dims[2] != model->n_layers || dims[3] != model->n_heads ||
-        dims[4] != model->n_pairs) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: /norms/contribution: expected the axes length, sample, layer, head "
-                        "and pair of the model, found another shape",
-                        path);
-    }
-    return DPE_OK;
 }
 
 dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *model, bool scores,
@@ -105,8 +98,7 @@ dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *mo
     DPE_TRY(dpe_h5_open(path, &table, err));
     DPE_TRY(check_origin(table, path, model, err));
     DPE_TRY(dpe_h5_get_attr_text(table, "/", "identity", &profile->identity, err));
-    DPE_TRY(read_ranking(table, path, model, profile, err));
-    return scores ? read_scores(table, path, model, profile, err) : DPE_OK;
+    return read_pairs(table, path, model, scores, profile, err);
 }
 
 void dpe_profile_free(struct dpe_profile *profile)

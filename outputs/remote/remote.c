@@ -173,20 +173,13 @@ static char *write_request(const struct dpe_remote_engine *engine, const int32_t
                            int64_t max_new, bool ignore_eos, bool likelihood)
 {
     DPE_SCOPED(json_decrefp)
-    json_t *body =
-        json_pack("{s:s,s:o,s:I,s:i}", "model", engine->about.name, "prompt", write_ids(ids, n),
-                  "max_tokens", (json_int_t)max_new, "temperature", 0);
-    if (likelihood) {
-        json_object_set_new(body, "echo", json_true());
-        json_object_set_new(body, "logprobs", json_integer(0));
-    }
-    if (ignore_eos) {
-        json_object_set_new(body, "ignore_eos", json_true());
-    }
-    if (engine->about.plans) {
-        json_object_set_new(body, "dpe_plan", json_string(engine->plan));
-        json_object_set_new(body, "return_token_ids", json_true());
-    }
+    json_t *body = json_pack(
+        "{s:s,s:o,s:I,s:i,s:o*,s:o*,s:o*,s:s*,s:o*}", "model", engine->about.name, "prompt",
+        write_ids(ids, n), "max_tokens", (json_int_t)max_new, "temperature", 0, "echo",
+        likelihood ? json_true() : NULL, "logprobs", likelihood ? json_integer(0) : NULL,
+        "ignore_eos", ignore_eos ? json_true() : NULL, "dpe_plan",
+        engine->about.plans ? engine->plan : NULL, "return_token_ids",
+        engine->about.plans ? json_true() : NULL);
     return body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
 }
 

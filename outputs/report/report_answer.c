@@ -9,7 +9,6 @@
 
 /** What was measured of the chosen lengths on samples of their own. */
 struct validation {
-    const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
     const struct dpe_scores_result *r;
     const double *mean; /**< [plan] of r; NULL: nothing was measured */
@@ -40,7 +39,7 @@ static struct validation read_validation(struct dpe_report *report,
                                          bool recall)
 {
     const struct dpe_report_input *input = d->input;
-    struct validation v = {.folder = folder, .recall = recall};
+    struct validation v = {.recall = recall};
     if (!dpe_h5_has(input->table, folder)) {
         dpe_page_ok(&report->page, dpe_h5_answered(input->table, report->page.err));
         return v;

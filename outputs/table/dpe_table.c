@@ -281,17 +281,29 @@ static bool is_level(const struct dpe_table_values *values)
            values->logit_scale_last == 1.0;
 }
 
+/* Whether the temperature is more than a constant on all logits. */
+static bool is_warmer(const struct dpe_table_values *values)
+{
+    bool more = values->head_scale != NULL;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        const bool alone = field->part == DPE_PART_TEMPERATURE && !field->detail &&
+                           field->at != offsetof(struct dpe_table_values, logit_scale);
+        more = more ||
+               (alone && dpe_field_get(field, dpe_field_data(field, values), 0) != field->absent);
+    }
+    return more;
+}
+
 int dpe_table_has_temperature(const struct dpe_table_values *values)
 {
-    return values->logit_scale != 1.0 || values->log_n_length != 0.0 || !is_level(values) ||
-           values->head_scale != NULL || values->far_scale != 1.0;
+    return values->logit_scale != 1.0 || is_warmer(values);
 }
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
-    bool moves = values->log_n_length != 0.0 || !is_level(values) || values->head_scale != NULL ||
-                 dpe_table_has_method(values) == 0 || values->n_bands > 0 ||
-                 values->selection != NULL || values->far_scale != 1.0;
+    bool moves = is_warmer(values) || dpe_table_has_method(values) == 0 || values->n_bands > 0 ||
+                 values->selection != NULL;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
     for (int64_t j = 0; values->applied_inv_freq != NULL && j < values->n_pairs; j++) {
@@ -306,10 +318,8 @@ int dpe_table_needs_adapter(const struct dpe_table_values *values)
 /* What positions have and frequencies do not. */
 static int check_frequencies(const struct dpe_table_values *values, char *message)
 {
-    if (values->frequencies != 0 &&
-        (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0 ||
-         !is_level(values) || values->head_scale != NULL || values->far_scale != 1.0 ||
-         dpe_table_has_method(values) != 0)) {
+    if (values->frequencies != 0 && (values->window != 0 || values->top_k != values->n_pairs ||
+                                     is_warmer(values) || dpe_table_has_method(values) != 0)) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                               "a table of frequencies has no near window, key pairs, log-n, "
                               "factors by layer, head or "

@@ -79,11 +79,10 @@ static const char *in_entry(struct reader *reader, const char *name)
     return reader->at;
 }
 
-/* An attribute of a group; negative when it has none of that name. */
-static hid_t open_attribute(struct reader *reader, const char *object, const char *name)
+static bool has_attribute(struct reader *reader, const char *object, const char *name)
 {
     DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_object(reader, object, H5I_GROUP, name);
-    return id >= 0 && H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
+    return id >= 0 && H5Aexists(id, name) > 0;
 }
 
 /* The type in memory that HDF5 converts to, and whether the file must have whole numbers: HDF5
@@ -164,39 +163,19 @@ static int64_t read_extent(struct reader *reader, const char *name)
 /* A whole number; false when the object has no such attribute. */
 static bool find_number(struct reader *reader, const char *object, const char *name, int64_t *value)
 {
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = open_attribute(reader, object, name);
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    return space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-           H5Tget_class(type) == H5T_INTEGER && H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_object(reader, object, H5I_GROUP, name);
+    return id >= 0 && dpe_inside_whole(id, name, value) == DPE_INSIDE_THERE;
 }
 
-/* A UTF-8 string attribute, variable or fixed length; owned, NULL after a failure. */
+/* A string attribute; owned, NULL after a failure. */
 static char *read_text(struct reader *reader, const char *object, const char *name)
 {
     if (reader->error != DPE_TABLE_OK) {
         return NULL;
     }
     char *text = NULL;
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = open_attribute(reader, object, name);
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    bool single = space >= 0 && H5Sget_simple_extent_npoints(space) == 1 && type >= 0 &&
-                  H5Tget_class(type) == H5T_STRING;
-    if (single && H5Tis_variable_str(type) > 0) {
-        char *borrowed = NULL;
-        if (H5Aread(attribute, type, &borrowed) >= 0 && borrowed != NULL) {
-            text = strdup(borrowed);
-            H5free_memory(borrowed);
-        }
-    } else if (single && H5Tget_size(type) < 4096) {
-        text = calloc(1, H5Tget_size(type) + 1);
-        if (text != NULL && H5Aread(attribute, type, text) < 0) {
-            free(text);
-            text = NULL;
-        }
-    }
-    if (text == NULL) {
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_object(reader, object, H5I_GROUP, name);
+    if (id < 0 || dpe_inside_string(id, name, &text) != DPE_INSIDE_THERE) {
         bad(reader, object, name);
     }
     return text;
@@ -206,10 +185,8 @@ static char *read_text(struct reader *reader, const char *object, const char *na
  * else must not be half-applied. What follows a colon explains. */
 static bool read_conventions(struct reader *reader)
 {
-    hid_t moves = open_attribute(reader, "/table", "moves");
-    bool frequencies = moves >= 0;
+    bool frequencies = has_attribute(reader, "/table", "moves");
     if (frequencies) {
-        dpe_inside_close(moves);
         char *text = read_text(reader, "/table", "moves");
         if (text != NULL && strcmp(text, "frequencies") != 0) {
             bad(reader, "/table: moves", "'frequencies', or none");
@@ -253,18 +230,6 @@ static void refuse_unfinished(struct reader *reader)
                                    reader->path, samples);
 }
 
-/* The command that made the file, after the time in the first line of its history; "" when it is
- * not known. Owned, NULL without memory. */
-static char *read_command(const struct reader *reader)
-{
-    struct reader quiet = {.file = reader->file, .path = reader->path, .message = NULL};
-    char *history = has_path(&quiet, "/run") ? read_text(&quiet, "/run", "history") : NULL;
-    char *at = history != NULL ? strstr(history, ": ") : NULL;
-    char *command = at != NULL ? strndup(at + 2, strcspn(at + 2, "\n")) : strdup("");
-    free(history);
-    return command;
-}
-
 static void read_version(struct reader *reader, char **version)
 {
     char *schema = read_text(reader, "/", "schema_name");
@@ -275,13 +240,14 @@ static void read_version(struct reader *reader, char **version)
     }
     free(schema);
     *version = read_text(reader, "/", "schema_version");
-    char *command = *version != NULL ? read_command(reader) : NULL;
+    struct reader quiet = {.file = reader->file, .path = reader->path, .message = NULL};
+    char *history = has_path(reader, "/run") ? read_text(&quiet, "/run", "history") : NULL;
     char why[DPE_TABLE_MESSAGE];
-    if (*version != NULL && dpe_table_check_version(*version, command, why) != DPE_TABLE_OK) {
+    if (*version != NULL && dpe_table_check_version(*version, history, why) != DPE_TABLE_OK) {
         reader->error =
             dpe_table_fail(reader->message, DPE_TABLE_VERSION, "%s: %.400s", reader->path, why);
     }
-    free(command);
+    free(history);
     refuse_unfinished(reader);
     if (reader->error == DPE_TABLE_OK && !has_path(reader, "/table")) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
@@ -306,9 +272,7 @@ static int64_t count_field(void *self, const struct dpe_table_field *field)
 {
     if (field->type == DPE_FIELD_TEXT) {
         struct reader *reader = self;
-        DPE_SCOPED(dpe_inside_close_scoped)
-        hid_t attribute = open_attribute(reader, reader->entry, field->name);
-        return attribute >= 0 ? 1 : -1;
+        return has_attribute(reader, reader->entry, field->name) ? 1 : -1;
     }
     return !has_path(self, in_entry(self, field->name)) ? -1
            : field->axes[0] != DPE_AXIS_BAND_NUMBER     ? 1

@@ -394,7 +394,7 @@ static json_t *numbers_of(const struct dpe_table_field *field,
     return list;
 }
 
-static json_t *key_pairs(const struct dpe_table_values *values)
+json_t *dpe_table_key_pairs(const struct dpe_table_values *values)
 {
     const uint8_t *mask = values->mask;
     json_t *layers = json_array();
@@ -437,7 +437,7 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, unsi
         }
     }
     if ((parts >> DPE_PART_KEYS & 1) != 0) {
-        json_object_set_new(entry, "key_pairs", key_pairs(values));
+        json_object_set_new(entry, "key_pairs", dpe_table_key_pairs(values));
     }
 }
 

@@ -67,8 +67,8 @@ const struct dpe_table_field dpe_table_fields[] = {
          "N: the logits of query m carry max(1, ln(m + 1) / ln N) to log_n_power; 0 = off",
          "N: the logits of query m (0, 1, ...) carry max(1, ln(m + 1) / ln N)^G besides; 0 = off")},
     {FIELD(log_n_power, REAL, TEMPERATURE), RANGE(0, 64, 1), .above = true, .absent = 1,
-     WORDS("1", "exponent of the log-n factor", "G")},
-    {FIELD(log_n_decay, REAL, TEMPERATURE), RANGE(0, 64, 0),
+     .detail = true, WORDS("1", "exponent of the log-n factor", "G")},
+    {FIELD(log_n_decay, REAL, TEMPERATURE), RANGE(0, 64, 0), .detail = true,
      WORDS("1", "B: above 0, 1 - x^-B takes the place of ln x",
            "B: above 0, 1 - x^-B takes the place of ln x")},
     {FIELD(inv_freq, REAL, CORE), .axes = {DPE_AXIS_PAIR}, RANGE(0, 1e9, 0),
@@ -482,7 +482,7 @@ bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table
     return whole;
 }
 
-int dpe_table_check_version(const char *version, const char *command, char *message)
+int dpe_table_check_version(const char *version, const char *history, char *message)
 {
     static const char own[] = DPE_TABLE_SCHEMA;
     char *end = NULL;
@@ -495,12 +495,15 @@ int dpe_table_check_version(const char *version, const char *command, char *mess
             message, DPE_TABLE_VERSION,
             "expected schema version %s, found '%.32s'; use the dpe that wrote it", own, version);
     }
-    bool known = command != NULL && command[0] != '\0';
+    /* The command, after the time in the first line. */
+    const char *at = history != NULL ? strstr(history, ": ") : NULL;
+    const size_t n = at != NULL ? strcspn(at + 2, "\n") : 0;
     return dpe_table_fail(
         message, DPE_TABLE_VERSION,
         "expected schema version %s, found %.32s of an earlier dpe, which is no longer "
-        "read; make it again%s%.200s",
-        own, version, known ? ": " : " with the command that wrote it", known ? command : "");
+        "read; make it again%s%.*s",
+        own, version, n > 0 ? ": " : " with the command that wrote it", n < 200 ? (int)n : 200,
+        n > 0 ? at + 2 : "");
 }
 
 /* ------------------------------------------------------------------------------------- in words */

@@ -2,11 +2,10 @@
  * @file fields.h
  * The fields of a DPE table's entry, each described once; not installed.
  *
- * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, and the tables of
- * SCHEMA.md and dpe_table.schema.json follow from this list. A new field is a member of struct
- * dpe_table_values, an entry here, and, unless it is a fact for people alone, an entry of FIELDS in
- * the adapter (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to
- * them and writes their lines.
+ * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, the tables of SCHEMA.md,
+ * dpe_table.schema.json and FIELDS of the adapter (outputs/transformers/dpe_attention.py) follow
+ * from this list. A new field is a member of struct dpe_table_values and an entry here; the test
+ * table_fields holds the others to them and writes their lines (--write).
  */
 #ifndef DPE_TABLE_FIELDS_H
 #define DPE_TABLE_FIELDS_H
@@ -64,6 +63,7 @@ struct dpe_table_field {
     bool above;       /**< in (low, high], */
     double or_else;   /**< or is this; `low` where there is nothing else */
     double absent;    /**< the number where its part is not there; an array is NULL then */
+    bool detail;      /**< says nothing alone: log_n_power without log_n_length */
     bool whole_in_h5; /**< doubles that are int64 in HDF5 */
     const char *long_name, *units; /**< attributes in HDF5 */
     const char *what;              /**< for the documents */
@@ -153,6 +153,9 @@ struct json_t;
 /** dpe_table_parse of what was parsed, which stays the caller's. */
 int dpe_table_of_json(const char *name, const struct json_t *root, struct dpe_table **table,
                       char *message);
+/** The key pairs as JSON has them, [layer][head] = pair indices; of the values the mask and its
+ * shape are used. */
+struct json_t *dpe_table_key_pairs(const struct dpe_table_values *values);
 /** Deep copies of arrays and texts. False without memory: then nothing is left to free. */
 bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table_values *copy);
 /** Free every array and text and forget it. */
@@ -160,8 +163,8 @@ void dpe_table_values_free(struct dpe_table_values *values);
 /** A sentence into message[DPE_TABLE_MESSAGE] (NULL allowed); returns the error. */
 int dpe_table_fail(char *message, enum dpe_table_error error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** DPE_TABLE_VERSION with what to do, unless it is DPE_TABLE_SCHEMA's major version. `command`:
- * what made the file, NULL or "" when that is not known. */
-int dpe_table_check_version(const char *version, const char *command, char *message);
+/** DPE_TABLE_VERSION with what to do, unless it is DPE_TABLE_SCHEMA's major version. `history`: of
+ * the file, whose first line has the command that made it; NULL when it is not known. */
+int dpe_table_check_version(const char *version, const char *history, char *message);
 
 #endif

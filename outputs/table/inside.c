@@ -244,6 +244,14 @@ bool dpe_inside_close(hid_t id)
     }
 }
 
+hid_t dpe_inside_keep(hid_t id, bool right)
+{
+    if (!right) {
+        dpe_inside_close(id);
+    }
+    return right ? id : -1;
+}
+
 H5T_class_t dpe_inside_class(hid_t dataset, size_t *bytes)
 {
     enum { REFERENCE = 16 }; /* of a string in a heap: its length, and two numbers for its place */
@@ -347,16 +355,12 @@ static enum dpe_inside look_at_storage(hid_t object)
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
 {
     *found = dpe_inside_look(file, path);
-    hid_t object = *found == DPE_INSIDE_THERE ? H5Oopen(file, path, H5P_DEFAULT) : (hid_t)-1;
     if (*found != DPE_INSIDE_THERE) {
         return -1;
     }
+    hid_t object = H5Oopen(file, path, H5P_DEFAULT);
     *found = object < 0 ? DPE_INSIDE_UNKNOWN : look_at_storage(object);
-    if (object >= 0 && *found != DPE_INSIDE_THERE) {
-        dpe_inside_close(object);
-        object = -1;
-    }
-    return object;
+    return dpe_inside_keep(object, *found == DPE_INSIDE_THERE);
 }
 
 /* What a chunk of so many bytes takes in the file when deflate could not pack it. */
@@ -526,6 +530,51 @@ enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void 
         found = DPE_INSIDE_UNKNOWN;
     }
     return found;
+}
+
+/* A scalar attribute and its type; DPE_INSIDE_THERE when it is of the class. */
+static enum dpe_inside open_attribute(hid_t object, const char *name, H5T_class_t kind,
+                                      hid_t *attribute, hid_t *type)
+{
+    *attribute = H5Aexists(object, name) > 0 ? H5Aopen(object, name, H5P_DEFAULT) : (hid_t)-1;
+    DPE_SCOPED(dpe_inside_close_scoped)
+    hid_t space = *attribute >= 0 ? H5Aget_space(*attribute) : -1;
+    if (space < 0 || H5Sget_simple_extent_npoints(space) != 1) {
+        return DPE_INSIDE_ABSENT;
+    }
+    *type = H5Aget_type(*attribute);
+    return *type >= 0 && H5Tget_class(*type) == kind ? DPE_INSIDE_THERE : DPE_INSIDE_UNKNOWN;
+}
+
+enum dpe_inside dpe_inside_whole(hid_t object, const char *name, int64_t *value)
+{
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = -1;
+    enum dpe_inside found = open_attribute(object, name, H5T_INTEGER, &attribute, &type);
+    return found == DPE_INSIDE_THERE && H5Aread(attribute, H5T_NATIVE_INT64, value) < 0
+               ? DPE_INSIDE_UNKNOWN
+               : found;
+}
+
+enum dpe_inside dpe_inside_string(hid_t object, const char *name, char **value)
+{
+    enum { LONGEST = 4096 };
+    char text[LONGEST] = "", *borrowed = NULL;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = -1;
+    enum dpe_inside found = open_attribute(object, name, H5T_STRING, &attribute, &type);
+    if (found != DPE_INSIDE_THERE) {
+        return found;
+    }
+    bool variable = H5Tis_variable_str(type) > 0;
+    if ((!variable && H5Tget_size(type) >= sizeof text) ||
+        H5Aread(attribute, type, variable ? (void *)&borrowed : text) < 0) {
+        return DPE_INSIDE_UNKNOWN;
+    }
+    /* Of an empty one HDF5 may give none. */
+    *value = strdup(borrowed != NULL ? borrowed : text);
+    H5free_memory(borrowed);
+    return *value != NULL ? DPE_INSIDE_THERE : DPE_INSIDE_LARGE;
 }
 
 hid_t dpe_inside_file(const char *path)

@@ -57,11 +57,17 @@ int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK]);
  * could. */
 bool dpe_inside_close(hid_t id);
 DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
+/** The id if it is `right`; else it is closed, and −1. */
+hid_t dpe_inside_keep(hid_t id, bool right);
 /** Read all elements of a dataset that dpe_inside_open gave, converted to `type`. What each chunk
  * takes in the file is looked at first, and what it unpacks to: HDF5 has no other limit, and gives
  * the bytes of its memory for what is missing. DPE_INSIDE_THERE:
  * done. */
 enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data);
+/** A scalar attribute of a group or dataset: a whole number, or a string of variable or fixed
+ * length, owned. DPE_INSIDE_THERE, _ABSENT, _UNKNOWN (also for another type), _LARGE. */
+enum dpe_inside dpe_inside_whole(hid_t object, const char *name, int64_t *value);
+enum dpe_inside dpe_inside_string(hid_t object, const char *name, char **value);
 /** Open a file for reading, whatever it holds; negative on failure. Check its trailer first
  * (trailer.h). */
 hid_t dpe_inside_file(const char *path);

@@ -45,7 +45,6 @@ struct dpe_suite_words {
     int64_t trained;         /**< length, tokens; −1: not known */
     bool low_is_better;      /**< a perplexity; else a share, shown in percent */
     const double *made_for; /**< [method] longest length of its table, tokens, 0: not known; NULL */
-    const double *seconds;  /**< [method][task] of a sample; NULL: not known */
     /* What follows (dpe_words_derive): */
     const char *measure; /**< the first words of the unit alone: "recall" */
     size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r->n */

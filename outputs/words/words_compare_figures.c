@@ -31,16 +31,6 @@ static struct dpe_sheet *fill_values(struct dpe_sheet *sheet, const struct dpe_s
     return sheet;
 }
 
-/* A value of each method at each of n x, `stride` from method to method; drawn from `first` on. */
-static void fill_lines(struct dpe_sheet *sheet, const struct dpe_suite_words *s, const int64_t *x,
-                       size_t n, const double *value, size_t stride, double scale, size_t first)
-{
-    for (size_t i = 0; i < s->n_methods * n; i++) {
-        dpe_draw_row(sheet, s->r->method[i / n], x[i % n], scale * value[i / n * stride + i % n]);
-        mark_row(sheet, s, i / n, i % n >= first);
-    }
-}
-
 static const char *value_columns(const struct dpe_suite_words *s)
 {
     return s->low_is_better ? "method:@|task:t|length:0|perplexity:i3|samples:0"
@@ -124,8 +114,12 @@ static void add_positions(struct dpe_page *page, const struct dpe_suite_words *s
     struct dpe_sheet *sheet =
         dpe_page_sheet(page, "positions", "method:t|from position:0|perplexity:3",
                        "Perplexity by position in the text");
-    fill_lines(sheet, s, s->r->position, n, s->r->position_mean + task * n, s->n_tasks * n, 1.0,
-               first);
+    for (size_t i = 0; i < s->n_methods * n; i++) {
+        const size_t m = i / n, p = i % n;
+        dpe_draw_row(sheet, s->r->method[m], s->r->position[p],
+                     s->r->position_mean[(m * s->n_tasks + task) * n + p]);
+        mark_row(sheet, s, m, p >= first);
+    }
     dpe_draw_shown(sheet, 80, false);
     dpe_page_figure(page, sheet, &plot,
                     "The perplexity of the tokens from a position to twice it. More context should "

@@ -24,8 +24,9 @@ import transformers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "outputs", "transformers"))
+sys.path[:0] = [os.path.join(ROOT, "outputs", "transformers"), os.path.join(ROOT, "tests", "lib")]
 import dpe_transformers  # noqa: E402
+from adapter_fields import NO_TEMPERATURE  # noqa: E402
 from dpe_attention import TableError  # noqa: E402
 
 LIMIT = 1e-4
@@ -64,7 +65,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
                             for _ in range(config.num_attention_heads)]
                            for _ in range(config.num_hidden_layers)]}
     if stretch is not None:
-        table.update(logit_scale=1.25, logit_scale_first=0.7, logit_scale_middle=1.6, logit_scale_last=1.2, far_scale=1.1, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
+        table.update(NO_TEMPERATURE, logit_scale=1.25, logit_scale_first=0.7, logit_scale_middle=1.6, logit_scale_last=1.2, far_scale=1.1,
                      unrounded=unrounded, applied_inv_freq=[frequency / stretch ** (j / (moving - 1))
                                                             for j, frequency in enumerate(frequencies)])
     with open(path, "w", encoding="utf-8") as file:
@@ -157,9 +158,8 @@ def join(paths, out):
     tables = [json.load(open(path, encoding="utf-8")) for path in paths]
     shared = ("schema_name", "adapter_required", "model", "near_rule", "rounding", "angle_precision",
               "pair_layout")
-    none = {"logit_scale": 1.0, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
     root = {name: tables[0][name] for name in shared + ("schema_version",)}
-    root["entries"] = [dict(none, **{name: value for name, value in table.items()
+    root["entries"] = [dict(NO_TEMPERATURE, **{name: value for name, value in table.items()
                                      if name not in shared and name != "schema_version"})
                        for table in tables]
     with open(out, "w", encoding="utf-8") as file:

@@ -116,9 +116,8 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
 dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
                                 struct dpe_error *err);
 
-/** "off", or a comma-separated list of  log-n=N  log-n-power=G  log-n-decay=B  infoscale=N
- * logit-scale=A  logit-scale-first=A  logit-scale-middle=A  logit-scale-last=A
- * far-scale=F  logit-scale-heads=LAYER.HEAD:A/…,  with the meaning that these keys have in a method
+/** "off", or a comma-separated list of the keys of dpe_temperature_numbers (engine/plan/fields.c),
+ * infoscale=N and logit-scale-heads=LAYER.HEAD:A/…, with the meaning that these have in a method
  * spec. `head_dim` gives infoscale its decay. DPE_USAGE names the key, what was expected and what
  * was found. */
 dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,

@@ -24,6 +24,7 @@ except ImportError as missing:
 
 PROBE, EXPORT, ADAPTER, RUN = sys.argv[1:5]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from adapter_fields import NO_TEMPERATURE  # noqa: E402
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
 from dpe_attention import Attention, TableError, formula, formula_table, load_table, trained_length_of  # noqa: E402
@@ -34,11 +35,9 @@ LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
 PAIRS = DIM // 2
 
 
-LEVEL = {"logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0}
-TEMPERATURE = {"logit_scale": 1.25, "logit_scale_first": 0.7, "logit_scale_middle": 1.6, "logit_scale_last": 1.2, "far_scale": 0.8,
-               "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0,
-               "head_scale": [0.5 if i % 5 == 2 else 1.0 for i in range(LAYERS * HEADS)]}
-NO_TEMPERATURE = dict(LEVEL, logit_scale=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0)
+FACTORS = [name for name in NO_TEMPERATURE if not name.startswith("log_n") and name != "logit_scale"]  # of layers, of distances
+TEMPERATURE = dict({name: 0.7 + 0.25 * i for i, name in enumerate(FACTORS)}, logit_scale=1.25, log_n_length=11.0, log_n_power=1.5, log_n_decay=0.0,
+                   head_scale=[0.5 if i % 5 == 2 else 1.0 for i in range(LAYERS * HEADS)])
 ONES = (1.0, 1.0, 1.0)
 
 
@@ -547,14 +546,14 @@ def test_hostile_methods(folder):
     assert load_table(write(folder, part)).rotating_pairs() == 5
     subprocess.run([PROBE, "check", os.path.join(folder, "table.json")], check=True)
     # A table of frequencies has none of it.
-    factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0, **LEVEL), moves="frequencies", local_window=0,
+    factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0, **dict.fromkeys(FACTORS, 1.0)), moves="frequencies", local_window=0,
                    near_rule="none", rounding="none", adapter_required=False)
     scales = factors.pop("head_scale")
     subprocess.run([PROBE, "check", write(folder, factors)], check=True)
     assert subprocess.run([PROBE, "check", write(folder, dict(factors, head_scale=scales))]).returncode == 65
     for name in ("unrounded", "applied_inv_freq"):
         refused(write(folder, dict(factors, **{name: yarn()[name]})), "needs no adapter")
-    for name in LEVEL:
+    for name in FACTORS:
         deep = write(folder, dict(factors, **{name: 1.5}))
         refused(deep, "needs no adapter")
         assert subprocess.run([PROBE, "check", deep], check=False, capture_output=True).returncode != 0

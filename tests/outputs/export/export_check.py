@@ -13,6 +13,9 @@ import sys
 import h5py
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+from adapter_fields import NO_TEMPERATURE  # noqa: E402
+
 FAILED = []
 
 
@@ -99,15 +102,13 @@ def check_json(folder, schema_path, table):
     data = json.loads(text)
     check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
           not list(problems(data, schema)))
-    depth = {"logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1, "far_scale": 1}
-    temperature = {"logit_scale", "log_n_length", "log_n_power", "log_n_decay", *depth}
+    temperature = set(NO_TEMPERATURE)
     entry_of = schema["$defs"]["entry"]
     evidence = {name for name in entry_of["properties"] if name.startswith("evidence_")}
     check("the schema lists every member",
           set(data) | evidence | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]) | set(entry_of["properties"]))
     # All of a temperature, or nothing of it.
-    with_one = {**data, **depth, "logit_scale": 1.5, "log_n_length": 256,
-                "log_n_power": 1, "log_n_decay": 0}
+    with_one = {**data, **NO_TEMPERATURE, "logit_scale": 1.5, "log_n_length": 256}
     check("the calibration's check is in its table", evidence <= set(data) and "needles" in data["evidence_task"])
     check("the schema takes a temperature", not list(problems(with_one, schema)))
     for name, value in (("schema_version", "5.0.0"), ("log_n_length", 1), ("logit_scale", 0), ("logit_scale_last", 0),

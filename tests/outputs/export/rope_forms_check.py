@@ -21,6 +21,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+from adapter_fields import NO_TEMPERATURE  # noqa: E402
+
 BIN, ROOT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 MODEL, CONTEXT = ROOT / "data/reference", 512
 GOLDEN = ROOT / "tests/golden/rope_forms.json"
@@ -51,7 +54,7 @@ def table(folder):
         "moves": "frequencies", "near_rule": "none", "rounding": "none", "angle_precision": "f32",
         "pair_layout": "half-split", "group_edge": [g * pairs // groups for g in range(groups + 1)],
         "effective_length": [float(CONTEXT // s) for s in SCALES], "scale_factor": SCALES, "attention_scaling": 1.0,
-        "logit_scale": LOGIT_SCALE, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0,
+        **NO_TEMPERATURE, "logit_scale": LOGIT_SCALE,
         "inv_freq": [config["rope_theta"] ** (-j / pairs) for j in range(pairs)],
         "key_pairs": [[list(range(pairs))] * config["num_attention_heads"]] * config["num_hidden_layers"],
     }

@@ -5,7 +5,7 @@
  *   texts    between dpe_job_open and what follows it: a tool's own inputs
  *   batch    the estimate in dpe_job_fit_batch
  *   start    what ranks compare in dpe_job_start
- *   rows     what ranks compare in dpe_job_rows
+ *   rows     what ranks compare in dpe_wanted_run
  *   row      rank 0 reads a row of another rank, or another rank those of all
  *   send     the second time that the rank hands out items
  *   none     nothing */
@@ -120,12 +120,9 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
 {
     enum { LENGTH = 64, ROWS = 6 };
     static char key[33];
-    static const char *const tasks[] = {"task"};
-    const char *const keys[] = {key};
-    const struct dpe_plan *const plans[] = {plan};
     const struct dpe_job_identity own = {
         .kind = "norms", .length_name = "length", .length = LENGTH};
-    struct dpe_item items[ROWS];
+    struct dpe_wanted wanted = {0};
     dpe_status status = dpe_job_open(job, options, false, err);
     if (status == DPE_OK && fails("texts")) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
@@ -141,23 +138,13 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
         (status = dpe_job_start(job, &own, plan, LENGTH, err)) != DPE_OK) {
         return status;
     }
-    for (int64_t i = 0; i < ROWS; i++) {
-        items[i] = (struct dpe_item){.sample = i};
-    }
-    const struct dpe_work work = {.name = "rows",
-                                  .n_tasks = 1,
-                                  .tasks = tasks,
-                                  .n_plans = 1,
-                                  .plans = plans,
-                                  .keys = keys,
-                                  .items = items,
-                                  .n_items = ROWS,
-                                  .capacity = LENGTH,
-                                  .user = key,
-                                  .rows = make_row};
+    const struct dpe_work how = {.name = "rows", .capacity = LENGTH, .user = key, .rows = make_row};
+    dpe_wanted_task(&wanted, "task", 0, 1.0);
+    dpe_wanted_plan(&wanted, plan, key);
+    dpe_wanted_rows(&wanted, 0, 0, 0, ROWS);
     comparing = true;
     job->group = 1;
-    return dpe_job_rows(job, &work, err);
+    return dpe_wanted_run(&wanted, job, &how, err);
 }
 
 int main(int argc, char **argv)

@@ -205,22 +205,18 @@ static void speeds_are_kept_for_a_day(void **state)
     dpe_job_speed_keep(path, other, now, &speed);
     assert_true(dpe_job_speed_find(path, other, now, &found) &&
                 fabs(found.per_token - 2e-3) < 1e-12);
-    /* A line that is none is passed over. */
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file, "%s 1 2\n%s 999999 4096 x\nabc\n", other, other);
-    fclose(file);
-    assert_false(dpe_job_speed_find(path, other, now, &found));
-    /* A line that was cut, or goes on, is none, and neither is one of numbers that none can have.
-     */
-    static const char *const kept[] = {" 999999 4096 1 2 3 4 5 6 7\n", " 999999 4096 1 2 3 4 5 6 7",
-                                       " 999999 4096 1 2 3 4 5 6 7 8\n",
-                                       " 999999 4096 1e308 2 3 4 5 6 7\n",
-                                       " 999999 4096 1 2 3 4 5 6 1.1e9\n"};
+    /* A file that was cut has none; an entry that goes on, or has other things than numbers, or
+     * numbers that none can have, is none. */
+    static const char *const kept[] = {
+        "[999999,4096,1,2,3,4,5,6,7]}",     "[999999,4096,1,2,3,4,5,6,7]",
+        "[999999,4096,1,2,3,4,5,6,7,8]}",   "[999999,4096,1,2,3,4,5,6]}",
+        "[999999,4096,1e308,2,3,4,5,6,7]}", "[999999,4096,1,2,3,4,5,6,1.1e9]}",
+        "[999999,4096,1,2,3,4,5,6,-1]}",    "[999999,0,1,2,3,4,5,6,7]}",
+        "[999999,4096,1,2,3,4,5,6,\"x\"]}", "{}}"};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        file = fopen(path, "w");
+        FILE *file = fopen(path, "w");
         assert_non_null(file);
-        fprintf(file, "%s%s", other, kept[i]);
+        fprintf(file, "{\"%s\":%s", other, kept[i]);
         fclose(file);
         assert_int_equal(dpe_job_speed_find(path, other, now, &found), i == 0);
     }

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """table_fields.py PROGRAM ROOT [--write]: what says which fields a DPE table has says the same as outputs/table/fields.c.
 
-PROGRAM is table_fields, ROOT the source tree. The field tables of outputs/SCHEMA.md and the whole of
-outputs/table/dpe_table.schema.json are made from the descriptions: --write writes them. FIELDS of the adapter for
-transformers is written by hand and compared."""
-import ast
+PROGRAM is table_fields, ROOT the source tree. The field tables of outputs/SCHEMA.md, the whole of
+outputs/table/dpe_table.schema.json and FIELDS of the adapter for transformers are made from the descriptions: --write
+writes them."""
 import json
 import pathlib
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+import adapter_fields  # noqa: E402
 
 COMPLETE = {"core": "complete", "keys": "exported", "temperature": "temperature",
             "method": "other method", "bands": "bands", "heads": "factors of heads", "selection": "selection",
@@ -138,11 +140,21 @@ def replaced(text, folder, lines):
     return "\n".join(kept[:at[0]] + lines + kept[at[0] + 1:])
 
 
-def adapter_fields(path):
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("FIELDS",):
-            return eval(compile(ast.Expression(node.value), str(path), "eval"), {})
-    raise SystemExit("FAILED: the adapter has no FIELDS")
+def adapter(path, fields):
+    """The adapter with FIELDS as they are; what is for people alone runtimes need not know."""
+    def text(value):
+        power = value.bit_length() - 1 if isinstance(value, int) else 0
+        return f"{'-' if value < 0 else ''}2 ** {power}" if power > 10 and abs(value) == 2 ** power else repr(value)
+
+    def exact(value):
+        return int(value) if isinstance(value, float) and value == int(value) and abs(value) < 1e9 or abs(value) in (2.0 ** 40, 2.0 ** 50) else value
+    lines = []
+    for field in fields:
+        numbers = (exact(field[name]) for name in ("low", "high", "above", "besides", "absent"))
+        values = ", ".join([json.dumps(field[name]) for name in ("type", "part", "axes")] + [text(value) for value in numbers])
+        lines += [] if field["fact"] else [f'    "{field["name"]}": ({values}),']
+    source, own = path.read_text().split("\n"), adapter_fields.place(path)
+    return "\n".join(source[:own.lineno] + lines + source[own.end_lineno - 1:])
 
 
 def main():
@@ -152,7 +164,9 @@ def main():
     document = root / "outputs/SCHEMA.md"
     text = replaced(document.read_text(), "/table", rows(fields, "/table", None))
     text = replaced(text, "/table/*", rows(fields, "/table/*", "entries"))
-    wanted = {document: text, root / "outputs/table/dpe_table.schema.json": json.dumps(json_schema(described), indent=2) + "\n"}
+    runtime = root / "outputs/transformers/dpe_attention.py"
+    wanted = {document: text, root / "outputs/table/dpe_table.schema.json": json.dumps(json_schema(described), indent=2) + "\n",
+              runtime: adapter(runtime, fields)}
     failed = False
     for path, content in wanted.items():
         if "--write" in sys.argv:
@@ -160,17 +174,6 @@ def main():
         elif path.read_text() != content:
             print(f"FAILED: {path} is not what outputs/table/fields.c says; table_fields.py PROGRAM ROOT --write writes it")
             failed = True
-    found = adapter_fields(root / "outputs/transformers/dpe_attention.py")
-    for field in fields:
-        want = tuple(field[name] for name in ("type", "part", "axes", "low", "high", "above", "besides", "absent"))
-        if field["fact"] and field["name"] not in found:
-            continue  # runtimes need not know it
-        if found.pop(field["name"], None) != want:
-            print(f"FAILED: FIELDS of the adapter: expected \"{field['name']}\": {want}")
-            failed = True
-    for name in found:
-        print(f"FAILED: FIELDS of the adapter has {name}, which no table has")
-        failed = True
     sys.exit(failed)
 
 

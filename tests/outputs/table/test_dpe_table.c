@@ -269,13 +269,7 @@ static void a_table_is_the_plan_of_a_method(void **state)
         v.unrounded = far;
         v.scale_factor = three;
         v.applied_inv_freq = plan.inv_freq;
-        v.logit_scale = plan.temperature.logit_scale;
-        v.far_scale = plan.temperature.far_scale;
-        v.logit_scale_first = v.logit_scale_middle = v.logit_scale_last = 1.0;
-        v.head_scale = NULL;
-        v.log_n_length = plan.temperature.log_n_length;
-        v.log_n_power = plan.temperature.log_n_power;
-        v.log_n_decay = plan.temperature.log_n_decay;
+        dpe_table_put_temperature(&plan.temperature, NULL, &v);
         assert_int_equal(dpe_table_has_method(&v), 1);
         assert_int_equal(dpe_table_needs_adapter(&v), far || plan.temperature.log_n_length > 0.0);
         assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
@@ -414,9 +408,8 @@ static void positions_are_the_engines(void **state)
     if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
-                                                with.log_n_decay,  with.logit_scale,
-                                                {0.7, 1.6, 1.2},   with.far_scale};
+    with.head_scale = NULL;
+    const struct dpe_temperature temperature = dpe_table_temperature(&with);
     struct dpe_plan hot_plan;
     assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);
