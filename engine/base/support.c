@@ -263,25 +263,14 @@ dpe_status dpe_read_range(int fd, const char *path, void *bytes, size_t n, uint6
                                 errno != 0 ? strerror(errno) : "the file was truncated");
 }
 
-static dpe_status read_all(int fd, const char *path, char *bytes, size_t want, size_t *got,
-                           struct dpe_error *err)
+/* As many of the bytes from `at` on as there are. */
+static dpe_status read_some(int fd, const char *path, char *bytes, size_t want, uint64_t at,
+                            size_t *got, struct dpe_error *err)
 {
-    size_t have = 0;
-    while (have < want) {
-        ssize_t n = read(fd, bytes + have, want - have);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
-        }
-        if (n == 0) {
-            break;
-        }
-        have += (size_t)n;
-    }
-    *got = have;
-    return DPE_OK;
+    *got = dpe_read_at(fd, bytes, want, at);
+    return *got == want || errno == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
 }
 
 /* To the end of a file that reports no size: an empty one, or one that the system makes as it is
@@ -297,7 +286,7 @@ static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, cha
         char *grown = realloc(*buffer, room + *got + 1);
         DPE_TRY(DPE_MADE(grown, err, "%s: no memory for its first %zu bytes", path, room + *got));
         *buffer = grown;
-        DPE_TRY(read_all(fd, path, grown + *got, room, &n, err));
+        DPE_TRY(read_some(fd, path, grown + *got, room, *got, &n, err));
         *got += n;
         if (*got > max_bytes) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found more", path,
@@ -336,7 +325,7 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
         buffer = malloc((size_t)size + 1);
         DPE_TRY(DPE_MADE(buffer, err, "%s: no memory for its %llu bytes", path,
                          (unsigned long long)size));
-        DPE_TRY(read_all(fd, path, buffer, (size_t)size, &got, err));
+        DPE_TRY(read_some(fd, path, buffer, (size_t)size, 0, &got, err));
     }
     if (got < size) {
         return dpe_fail(err, DPE_IO, "%s: shrank from %llu to %zu bytes while it was read", path,
@@ -350,36 +339,35 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
     return DPE_OK;
 }
 
-/* Length of the valid UTF-8 sequence at s (at most `left` bytes), 0 when it is not valid. */
-static size_t utf8_sequence(const unsigned char *s, size_t left)
+size_t dpe_utf8_part(const char *s, size_t n, bool *whole)
 {
-    if (s[0] < 0x80) {
+    const unsigned char *u = (const unsigned char *)s;
+    *whole = u[0] < 0x80;
+    if (*whole || u[0] < 0xc2 || u[0] > 0xf4 || n < 2) {
         return 1;
     }
-    size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4 || left < length) {
-        return 0;
-    }
     /* The second byte carries the bounds against overlong forms, surrogates and > U+10FFFF. */
-    unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (s[1] < low || s[1] > high) {
-        return 0;
+    unsigned char low = u[0] == 0xe0 ? 0xa0 : u[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = u[0] == 0xed ? 0x9f : u[0] == 0xf4 ? 0x8f : 0xbf;
+    if (u[1] < low || u[1] > high) {
+        return 1;
     }
-    for (size_t i = 2; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
+    size_t length = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
+    size_t have = 2;
+    while (have < length && have < n && (u[have] & 0xc0) == 0x80) {
+        have++;
     }
-    return length;
+    *whole = have == length;
+    return have;
 }
 
 size_t dpe_utf8_check(const char *bytes, size_t n)
 {
     size_t at = 0;
     while (at < n) {
-        size_t length = utf8_sequence((const unsigned char *)bytes + at, n - at);
-        if (length == 0) {
+        bool whole = false;
+        size_t length = dpe_utf8_part(bytes + at, n - at, &whole);
+        if (!whole) {
             return at;
         }
         at += length;
@@ -407,29 +395,26 @@ uint64_t dpe_fnv(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-struct dpe_sha256 {
-    EVP_MD_CTX *context;
-};
+/* What others hold is libcrypto's. */
+static EVP_MD_CTX *context_of(struct dpe_sha256 *hash)
+{
+    return (EVP_MD_CTX *)(void *)hash;
+}
 
 struct dpe_sha256 *dpe_sha256_new(void)
 {
-    struct dpe_sha256 *hash = malloc(sizeof *hash);
-    if (hash == NULL) {
-        return NULL;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    if (context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(context);
+        context = NULL;
     }
-    hash->context = EVP_MD_CTX_new();
-    if (hash->context == NULL || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(hash->context);
-        free(hash);
-        return NULL;
-    }
-    return hash;
+    return (struct dpe_sha256 *)(void *)context;
 }
 
 void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n)
 {
     if (hash != NULL) {
-        EVP_DigestUpdate(hash->context, bytes, n);
+        EVP_DigestUpdate(context_of(hash), bytes, n);
     }
 }
 
@@ -445,12 +430,11 @@ dpe_status dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65], struct dpe_e
     DPE_TRY(DPE_MADE(hash, err, "out of memory for a checksum"));
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     unsigned int n = 0;
-    EVP_DigestFinal_ex(hash->context, digest, &n);
+    EVP_DigestFinal_ex(context_of(hash), digest, &n);
     for (size_t i = 0; i < 32; i++) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     }
-    EVP_MD_CTX_free(hash->context);
-    free(hash);
+    EVP_MD_CTX_free(context_of(hash));
     return DPE_OK;
 }
 
@@ -471,9 +455,8 @@ dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     struct dpe_sha256 *hash = dpe_sha256_new();
     dpe_status status = DPE_OK;
-    while (status == DPE_OK && n == sizeof bytes) {
-        n = 0;
-        status = read_all(fd, path, bytes, sizeof bytes, &n, err);
+    for (uint64_t at = 0; status == DPE_OK && n == sizeof bytes; at += n) {
+        status = read_some(fd, path, bytes, sizeof bytes, at, &n, err);
         dpe_sha256_add(hash, bytes, n);
     }
     const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
@@ -544,15 +527,13 @@ double dpe_clock(void)
 /* Bytes of the printable character at `text`, 0 when it is not one. `n` bytes are left. */
 static size_t printable_at(const unsigned char *text, size_t n)
 {
-    size_t size = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-    if (size > n || dpe_utf8_check((const char *)text, size) != size) {
-        return 0;
-    }
+    bool whole = false;
+    size_t size = dpe_utf8_part((const char *)text, n, &whole);
     bool control = text[0] < 0x20 || text[0] == 0x7f || (text[0] == 0xc2 && text[1] < 0xa0);
     /* U+2028 to U+202E and U+2066 to U+2069: lines, and the direction of text. */
     bool layout = text[0] == 0xe2 && ((text[1] == 0x80 && text[2] >= 0xa8 && text[2] <= 0xae) ||
                                       (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9));
-    return control || layout ? 0 : size;
+    return !whole || control || layout ? 0 : size;
 }
 
 const char *dpe_printable(const char *text, char *out, size_t size)

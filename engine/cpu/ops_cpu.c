@@ -168,32 +168,22 @@ static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, flo
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 
-static void activate_row(const struct dpe_backend *backend, float *gate, const float *up,
-                         int64_t width)
-{
-    enum dpe_activation activation = backend->config->activation;
-    const struct dpe_cpu_kernels *kernels = backend->cpu->kernels;
-    if (activation == DPE_SWIGLU) {
-        kernels->swiglu(gate, up, width);
-    } else {
-        kernels->activate(activation, gate, up, width);
-    }
-}
-
 static void cpu_activate(struct dpe_backend *backend, dpe_mem gate_rows, dpe_mem up_rows,
                          int64_t rows, int64_t width)
 {
     float *gate = gate_rows;
     const float *up = up_rows;
+    const enum dpe_activation kind = backend->config->activation;
+    const struct dpe_cpu_kernels *kernels = backend->cpu->kernels;
     if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
         for (int64_t r = 0; r < rows; r++) {
-            activate_row(backend, gate + r * width, up + r * width, width);
+            kernels->activate(kind, gate + r * width, up + r * width, width);
         }
         return;
     }
 #pragma omp parallel for num_threads(backend->n_threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        activate_row(backend, gate + r * width, up + r * width, width);
+        kernels->activate(kind, gate + r * width, up + r * width, width);
     }
 }
 

@@ -174,7 +174,7 @@ static void convolve(const struct job *job, int64_t token, int64_t from, int64_t
             x[i] += raw[t * own + i] * w[t * own + i];
         }
     }
-    job->kernels->swiglu(x, job->room.ones, n);
+    job->kernels->activate(DPE_SWIGLU, x, job->room.ones, n);
 }
 
 /* x [n] · factor / ‖x‖, as a norm with equal weights. */
@@ -347,7 +347,7 @@ static void run_head(const struct job *job, int64_t first, int64_t n, int64_t in
         float *gate = (float *)job->args->gate + at;
         job->kernels->rmsnorm(room->uo + (n + i) * width, room->norm, width, (float)r->eps,
                               room->row);
-        job->kernels->swiglu(gate, room->row, width);
+        job->kernels->activate(DPE_SWIGLU, gate, room->row, width);
         memcpy((float *)job->args->out + at, gate, (size_t)width * sizeof(float));
     }
 }

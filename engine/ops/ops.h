@@ -4,9 +4,10 @@
  *
  * A backend is a `struct dpe_ops`: every slot is first filled with the plain reference
  * (ops_reference.c: double accumulators, obvious loops), then a backend overrides what it does
- * better. No slot is NULL. forward.c holds activations as opaque `dpe_mem` handles that only slots
- * dereference, so that the same forward pass runs on a device. A backend answers once, in `open`,
- * whether it supports a model and plan; nothing is declined later.
+ * better. Only slots that say so may be NULL: there is nothing to do. forward.c holds activations
+ * as opaque `dpe_mem` handles that only slots dereference, so that the same forward pass runs on a
+ * device. A backend answers once, in `open`, whether it supports a model and plan; nothing is
+ * declined later.
  *
  * Layouts: activations are row-major [rows][width]; q and attention output
  * [rows][n_heads][head_dim]; k, v [rows][n_kv_heads][head_dim]; the cache per layer
@@ -229,9 +230,9 @@ struct dpe_ops {
      */
     int64_t logit_rows;
 
-    /** Name of a way of a part (dpe_ways) for models of this configuration; NULL: there are no
-     * more. A failure says "failed in CALL, …": it is of the way whose name's last word (after
-     * the last _) is in CALL. */
+    /** Name of a way of a part (dpe_ways) for models of this configuration; NULL (or no such slot):
+     * there are no more. A failure says "failed in CALL, …": it is of the way whose name's last
+     * word (after the last _) is in CALL. */
     const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
                        int way);
     /** The code that ran last on this thread, "machine code of sm_90, PTX of
@@ -256,7 +257,8 @@ struct dpe_ops {
     /** Bytes of the backend's own buffers (in addition to those of `allocate`). */
     uint64_t (*state_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
                             const struct dpe_session_options *options);
-    /** Of these, bytes of the tables of a session's plan and of its kinds of layers. */
+    /** Of these, bytes of the tables of a session's plan and of its kinds of layers; may be NULL.
+     */
     uint64_t (*plan_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
                            const struct dpe_session_options *options);
 
@@ -267,16 +269,16 @@ struct dpe_ops {
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
     /** A plan of a session (kind 0) or of one of its kinds of layers, and its tables: what later
-     * calls with this pointer mean, until the next call for it or `drop_plan`. DPE_NO_MEMORY, or as
-     * `finish`.
-     */
+     * calls with this pointer mean, until the next call for it or `drop_plan` (may be NULL).
+     * DPE_NO_MEMORY, or as `finish`. */
     dpe_status (*set_plan)(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
                            const struct dpe_rotation *rotation, struct dpe_error *err);
     void (*drop_plan)(struct dpe_backend *backend, const struct dpe_plan *plan);
     /** Told before the operations of a batch, which lives until `finish`. Operations get its
-     * arrays, or parts of them. */
+     * arrays, or parts of them. May be NULL. */
     void (*begin_batch)(struct dpe_backend *backend, const struct dpe_batch *batch);
-    /** Whether an operation has failed so far, asked before those of each layer: as `finish`. */
+    /** Whether an operation has failed so far, asked before those of each layer: as `finish`; may
+     * be NULL. */
     dpe_status (*status)(const struct dpe_backend *backend, struct dpe_error *err);
     /** x [rows][hidden] = embedding rows of the batch's tokens. */
     void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
@@ -289,7 +291,7 @@ struct dpe_ops {
     void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                     int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
     /** x [n] of the residual stream as the elements that products read, where a layer has no norm
-     *  before them: x where these are float too, or a copy in `room` [n]. */
+     *  before them, as a copy in `room` [n], which is returned; NULL: these are float too. */
     dpe_mem (*narrow)(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
@@ -309,8 +311,8 @@ struct dpe_ops {
     void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
                     int64_t to, int64_t rows);
     /** The representatives of blocks that the rows of a call complete (dpe_block_known), after
-     * store_kv and before attention, where the call has marks; all rows of the batch, q and out
-     * not used. */
+     * store_kv and before attention, where the call has marks (keeps_marks, else NULL); all rows of
+     * the batch, q and out not used. */
     void (*represent)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */

@@ -63,13 +63,6 @@ static void reference_release(struct dpe_backend *backend, dpe_mem memory)
     free(memory);
 }
 
-static const char *reference_way(const struct dpe_config *config, const char *device,
-                                 enum dpe_part part, int way)
-{
-    (void)config, (void)device, (void)part, (void)way;
-    return NULL;
-}
-
 static void reference_code(struct dpe_backend *backend, char text[64])
 {
     (void)backend;
@@ -95,34 +88,11 @@ static const float *reference_read(struct dpe_backend *backend, dpe_mem from, in
     return from;
 }
 
-static uint64_t reference_plan_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                                     const struct dpe_session_options *options)
-{
-    (void)config, (void)plan, (void)options;
-    return 0;
-}
-
 static dpe_status reference_set_plan(struct dpe_backend *backend, int kind,
                                      const struct dpe_plan *plan,
                                      const struct dpe_rotation *rotation, struct dpe_error *err)
 {
     (void)backend, (void)kind, (void)plan, (void)rotation, (void)err;
-    return DPE_OK;
-}
-
-static void reference_drop_plan(struct dpe_backend *backend, const struct dpe_plan *plan)
-{
-    (void)backend, (void)plan;
-}
-
-static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_batch *batch)
-{
-    (void)backend, (void)batch;
-}
-
-static dpe_status reference_status(const struct dpe_backend *backend, struct dpe_error *err)
-{
-    (void)backend, (void)err;
     return DPE_OK;
 }
 
@@ -173,12 +143,6 @@ static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which
             to[i] = (float)((double)from[i] * scale * (double)w);
         }
     }
-}
-
-static dpe_mem reference_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room)
-{
-    (void)backend, (void)n, (void)room;
-    return x;
 }
 
 /* Row `row` of a weight times x. */
@@ -234,11 +198,6 @@ static void reference_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x
 }
 
 /* ---------------------------------------------------------------------------------- attention */
-
-static void reference_represent(struct dpe_backend *backend, const struct dpe_attention *args)
-{
-    (void)backend, (void)args;
-}
 
 /* What one thread needs: a logit per key, the query rotated for every band, the output row; and a
  * place per key. */
@@ -502,7 +461,6 @@ const struct dpe_ops *dpe_ops_reference(void)
         .name = "reference",
         .lends = true,
         .default_chunk = 2048, /* of the cpu backend: keys are packed again for every chunk */
-        .way = reference_way,
         .code = reference_code,
         .element_bytes = reference_element_bytes,
         .memory_available = reference_memory_available,
@@ -510,24 +468,18 @@ const struct dpe_ops *dpe_ops_reference(void)
         .close = reference_close,
         .supports = reference_supports,
         .state_bytes = reference_state_bytes,
-        .plan_bytes = reference_plan_bytes,
         .allocate = reference_allocate,
         .release = reference_release,
         .read = reference_read,
         .set_plan = reference_set_plan,
-        .drop_plan = reference_drop_plan,
-        .begin_batch = reference_begin_batch,
-        .status = reference_status,
         .embed = reference_embed,
         .add_inputs = reference_add_inputs,
         .rmsnorm = reference_rmsnorm,
-        .narrow = reference_narrow,
         .linear = reference_linear,
         .project = reference_project,
         .gate = reference_gate,
         .store_kv = dpe_reference_store_kv,
         .copy_kv = dpe_reference_copy_kv,
-        .represent = reference_represent,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
         .output_gate = dpe_reference_output_gate,

@@ -92,7 +92,7 @@ void dpe_ladder_names(struct dpe_ladder *ladder, const struct dpe_ops *ops,
 {
     for (int part = 0; part < DPE_WAY_PARTS; part++) {
         const char **names = ladder->names[part];
-        for (int way = 0; way < 3; way++) {
+        for (int way = 0; way < 3 && ops->way != NULL; way++) {
             names[way] = ops->way(config, device, (enum dpe_part)part, way);
             if (names[way] == NULL) {
                 break;

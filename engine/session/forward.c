@@ -373,6 +373,14 @@ static bool has(const struct dpe_lane *l, int64_t layer, enum dpe_weight which)
     return dpe_layer_name(l->config, layer, which) != NULL;
 }
 
+/* Rows of the stream as products read them. */
+static dpe_mem narrow(const struct dpe_lane *l, dpe_mem x, int64_t rows)
+{
+    return l->ops->narrow == NULL
+               ? x
+               : l->ops->narrow(l->backend, x, rows * l->config->hidden, l->normed);
+}
+
 /* What the products of attention or of the MLP read: x normalised, or x as it is where the family
  * has no norm there. */
 static dpe_mem read_stream(struct dpe_lane *l, enum dpe_weight norm, int64_t layer, dpe_mem x,
@@ -382,7 +390,7 @@ static dpe_mem read_stream(struct dpe_lane *l, enum dpe_weight norm, int64_t lay
         l->ops->centre(l->backend, x, rows, l->config->hidden);
     }
     if (!has(l, layer, norm)) {
-        return l->ops->narrow(l->backend, x, rows * l->config->hidden, l->normed);
+        return narrow(l, x, rows);
     }
     l->ops->rmsnorm(l->backend, norm, layer, l->config->hidden, x, rows, l->normed);
     return l->normed;
@@ -411,7 +419,7 @@ static void normalise_heads(struct dpe_lane *l, enum dpe_weight norm, int64_t la
                             int64_t rows, int64_t n_heads)
 {
     int64_t d = dpe_config_head_dim(l->config, layer);
-    if (dpe_layer_shape(l->config, layer, norm).rows == 0) {
+    if (l->session->weights->layers[layer].weight[norm].cols == 0) {
         return;
     }
     switch (l->config->qk_norm) {
@@ -671,11 +679,11 @@ static dpe_status add_inputs(struct dpe_lane *l, const struct dpe_batch *batch, 
     dpe_mem x = row_of_x(l, first);
     if (width > 0) {
         dpe_mem from = (float *)l->embedded + first * c->hidden;
-        dpe_mem in = ops->narrow(b, from, rows * c->hidden, l->normed);
+        dpe_mem in = narrow(l, from, rows);
         ops->linear(b, layer, DPE_WEIGHT_INPUT, in, rows, l->up, false);
         ops->rmsnorm(b, DPE_WEIGHT_INPUT_NORM, layer, width, l->up, rows, l->up);
         ops->add_inputs(b, batch, layer, first, l->up);
-        in = ops->narrow(b, x, rows * c->hidden, l->normed);
+        in = narrow(l, x, rows);
         ops->linear(b, layer, DPE_WEIGHT_INPUT_GATE, in, rows, l->gate, false);
         ops->activate(b, l->gate, l->up, rows, width);
         DPE_TRY(add_to_stream(l, layer, DPE_WEIGHT_INPUT_OUT, DPE_WEIGHT_INPUT_AFTER, l->gate, rows,
@@ -707,7 +715,9 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
     bool polls = s->poll != NULL && l == &s->own; /* not for each lane of a step */
     const struct dpe_ops *ops = l->ops;
     int64_t n_layers = l->config->n_layers;
-    ops->begin_batch(l->backend, batch);
+    if (ops->begin_batch != NULL) {
+        ops->begin_batch(l->backend, batch);
+    }
     embed(l, batch, l->x);
     if (l->embedded != NULL) {
         embed(l, batch, l->embedded);
@@ -716,7 +726,7 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         /* After the last layer's keys and values only the wanted rows matter. */
         int64_t first = layer == n_layers - 1 ? rows - wanted : 0;
         dpe_status status = polls ? s->poll(s->poll_user, err) : DPE_OK;
-        if (status == DPE_OK) {
+        if (status == DPE_OK && ops->status != NULL) {
             status = ops->status(l->backend, err);
         }
         if (status != DPE_OK) {
@@ -826,7 +836,7 @@ struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
 dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,
                                        struct dpe_error *err)
 {
-    DPE_TRY(s->ops->status(s->own.backend, err));
+    DPE_TRY(s->ops->status != NULL ? s->ops->status(s->own.backend, err) : DPE_OK);
     memset(s->own.normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
     double start = dpe_clock();
     s->ops->linear(s->own.backend, 0, DPE_WEIGHT_GATE, s->own.normed, rows, s->own.gate, false);

@@ -441,7 +441,8 @@ void dpe_session_hand_over(void)
 static void leave_base(struct dpe_session *s)
 {
     s->base->n_beside--;
-    for (int kind = 0; s->own.backend != NULL && kind < DPE_MAX_LAYER_KINDS; kind++) {
+    const bool kept = s->own.backend != NULL && s->ops->drop_plan != NULL;
+    for (int kind = 0; kept && kind < DPE_MAX_LAYER_KINDS; kind++) {
         s->ops->drop_plan(s->own.backend, kind == 0 ? &s->plan : &s->kind_plans[kind]);
     }
 }

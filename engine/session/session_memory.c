@@ -216,7 +216,9 @@ static void share(const struct dpe_session_ask *ask, struct dpe_session_bytes *b
     const struct dpe_session *base = ask->options->beside;
     dpe_session_share_buffers(b);
     b->taps = b->logits = 0;
-    b->state = ask->ops->plan_bytes(ask->config, ask->plan, ask->options);
+    b->state = ask->ops->plan_bytes != NULL
+                   ? ask->ops->plan_bytes(ask->config, ask->plan, ask->options)
+                   : 0;
     b->logit_rows = base->bytes.logit_rows;
 }
 

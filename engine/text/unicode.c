@@ -160,25 +160,6 @@ size_t dpe_utf8_put(uint32_t point, char out[4])
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)point, (utf8proc_uint8_t *)out);
 }
 
-size_t dpe_utf8_bad_length(const char *s, size_t n)
-{
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0xc2 || u[0] > 0xf4 || n < 2) {
-        return 1;
-    }
-    unsigned char low = u[0] == 0xe0 ? 0xa0 : u[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = u[0] == 0xed ? 0x9f : u[0] == 0xf4 ? 0x8f : 0xbf;
-    if (u[1] < low || u[1] > high) {
-        return 1;
-    }
-    size_t length = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
-    size_t have = 2;
-    while (have < length && have < n && (u[have] & 0xc0) == 0x80) {
-        have++;
-    }
-    return have;
-}
-
 dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out, struct dpe_error *err)
 {
     for (size_t at = 0; at < n;) {
@@ -186,7 +167,8 @@ dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out, st
         DPE_TRY(dpe_text_append(out, bytes + at, valid, err));
         at += valid;
         if (at < n) {
-            at += dpe_utf8_bad_length(bytes + at, n - at);
+            bool whole = false;
+            at += dpe_utf8_part(bytes + at, n - at, &whole);
             DPE_TRY(dpe_text_append(out, "\xef\xbf\xbd", 3, err));
         }
     }

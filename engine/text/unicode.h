@@ -49,10 +49,6 @@ uint32_t dpe_utf8_next(const char *s, size_t *n);
 const char *dpe_utf8_before(const char *s);
 /** Length of the UTF-8 form of `point` written to `out`. */
 size_t dpe_utf8_put(uint32_t point, char out[4]);
-/** Bytes at s (n ≥ 1 of them, not valid UTF-8 at s[0]) that one U+FFFD stands for: the longest
- *  beginning of a valid sequence, or one byte (Unicode 16, section 3.9, "maximal subparts"). */
-size_t dpe_utf8_bad_length(const char *s, size_t n);
-
 /** Append n bytes to `out`, each maximal subpart that is not UTF-8 replaced by U+FFFD. */
 dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out,
                            struct dpe_error *err);

@@ -404,7 +404,8 @@ static size_t offset_before_repair(const char *text, size_t n, size_t offset)
         if (repaired + valid >= offset || at + valid == n) {
             return at + (offset - repaired);
         }
-        at += valid + dpe_utf8_bad_length(text + at + valid, n - at - valid);
+        bool whole = false;
+        at += valid + dpe_utf8_part(text + at + valid, n - at - valid, &whole);
         repaired += valid + 3;
     }
     return at;

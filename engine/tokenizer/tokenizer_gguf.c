@@ -230,10 +230,9 @@ struct merge {
 };
 
 struct deriver {
+    const json_t *vocab;  /* the ids of all texts */
     struct piece *pieces; /* [n], text NULL for what is not normal text */
     uint64_t n;
-    uint32_t *slots; /* [mask + 1] id + 1 by hash, 0: empty */
-    size_t mask;
     struct merge *merges;
     size_t n_merges;
 };
@@ -252,35 +251,12 @@ static uint32_t count_characters(const char *text, size_t n)
     return count;
 }
 
-/* The slot of a text: its own, or the empty one where it would go. */
-static size_t find_slot(const struct deriver *d, const char *text, size_t n)
+static bool list_pieces(struct deriver *d, const struct maker *maker,
+                        const struct dpe_gguf_value *scores)
 {
-    size_t at = (size_t)dpe_vocab_hash(text, n) & d->mask;
-    while (d->slots[at] != 0) {
-        const struct piece *piece = &d->pieces[d->slots[at] - 1];
-        if (piece->n == n && memcmp(piece->text, text, n) == 0) {
-            break;
-        }
-        at = (at + 1) & d->mask;
-    }
-    return at;
-}
-
-static bool index_pieces(struct deriver *d, const struct maker *maker,
-                         const struct dpe_gguf_value *scores)
-{
-    size_t size = 64;
-    while (size < 2 * d->n) {
-        size *= 2;
-    }
-    d->mask = size - 1;
-    d->slots = dpe_alloc_zero(size, sizeof *d->slots);
     d->pieces = dpe_alloc_zero((size_t)d->n, sizeof *d->pieces);
-    if (d->slots == NULL || d->pieces == NULL) {
-        return false;
-    }
     size_t at = 0;
-    for (uint64_t id = 0; id < d->n; id++) {
+    for (uint64_t id = 0; d->pieces != NULL && id < d->n; id++) {
         const char *text = NULL;
         size_t n = 0;
         dpe_gguf_next_string(maker->tokens, &at, &text, &n);
@@ -290,9 +266,16 @@ static bool index_pieces(struct deriver *d, const struct maker *maker,
         }
         d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
                                        dpe_gguf_f32_at(scores, id)};
-        d->slots[find_slot(d, text, n)] = (uint32_t)id + 1;
     }
-    return true;
+    return d->pieces != NULL;
+}
+
+/* The id of the piece of this text, −1: there is none. */
+static int64_t find_piece(const struct deriver *d, const char *text, size_t n)
+{
+    const json_t *id = json_object_getn(d->vocab, text, n);
+    const int64_t found = id != NULL ? json_integer_value(id) : -1;
+    return found >= 0 && d->pieces[found].text != NULL ? found : -1;
 }
 
 static bool add_merge(struct deriver *d, struct merge merge)
@@ -315,11 +298,11 @@ static bool divide(struct deriver *d, uint32_t id)
         if (!begins_character(piece->text[i])) {
             continue;
         }
-        uint32_t left = d->slots[find_slot(d, piece->text, i)];
-        uint32_t right = left == 0 ? 0 : d->slots[find_slot(d, piece->text + i, piece->n - i)];
-        if (right != 0) {
-            good = add_merge(d, (struct merge){piece->score, id, left - 1, right - 1, characters,
-                                               piece->characters - characters});
+        int64_t left = find_piece(d, piece->text, i);
+        int64_t right = left < 0 ? -1 : find_piece(d, piece->text + i, piece->n - i);
+        if (right >= 0) {
+            good = add_merge(d, (struct merge){piece->score, id, (uint32_t)left, (uint32_t)right,
+                                               characters, piece->characters - characters});
         }
     }
     return good;
@@ -349,9 +332,9 @@ static int by_rank(const void *a, const void *b)
  * the score of the whole, then the longer left part, as transformers derives them. */
 static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scores, json_t *model)
 {
-    struct deriver d = {.n = maker->tokens->n};
+    struct deriver d = {.vocab = json_object_get(model, "vocab"), .n = maker->tokens->n};
     json_t *list = json_array();
-    bool good = list != NULL && index_pieces(&d, maker, scores);
+    bool good = list != NULL && list_pieces(&d, maker, scores);
     for (uint64_t id = 0; good && id < d.n; id++) {
         good = divide(&d, (uint32_t)id);
     }
@@ -365,7 +348,6 @@ static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scor
                                                      right->text, (size_t)right->n)) == 0;
     }
     free(d.pieces);
-    free(d.slots);
     free(d.merges);
     json_object_set_new(model, "merges", list);
     if (!good) {

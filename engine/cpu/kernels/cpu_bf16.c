@@ -1,10 +1,12 @@
 /* Products and attention in bfloat16: compiled for AVX512-BF16 alone, chosen at run time. */
+#define DPE_SIMD_AVX512
 #include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_simd.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-enum { MR = 12, LANES = 16, PANEL = 2 * LANES }; /* of the kernels for AVX-512 */
+enum { LANES = VL, PANEL = 2 * LANES };
 enum {
     SIDE = 4,     /* rows of x, and weight rows side by side, whose sums fit the registers */
     AHEAD = 8,    /* weight rows that are requested before they are read */
@@ -44,82 +46,17 @@ void dpe_cpu_bf16_pair(const float *x, const float *y, int64_t n, float *pairs)
     }
 }
 
+/* Of pairs of bfloat16. */
+static inline vec v_product(vec a, vec b, vec c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+
+#include "engine/cpu/kernels/cpu_tiles.h"
+
 static void tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
 {
-    __m512 sum[MR][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-    }
-    for (int64_t p = 0; p < k; p++) {
-        __m512bh b0 = (__m512bh)_mm512_loadu_ps(panel);
-        __m512bh b1 = (__m512bh)_mm512_loadu_ps(panel + LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < MR; r++) {
-            __m512bh a = (__m512bh)_mm512_set1_ps(rows[r]);
-            sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a, b0);
-            sum[r][1] = _mm512_dpbf16_ps(sum[r][1], a, b1);
-        }
-        panel += PANEL;
-        rows += MR;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        _mm512_storeu_ps(c + r * ldc, sum[r][0]);
-        _mm512_storeu_ps(c + r * ldc + LANES, sum[r][1]);
-    }
-}
-
-/* `vectors` (1 or 2, constant after inlining) vectors of the width of accumulate; v and o point at
- * the first column. */
-UNROLLED void accumulate_columns(int vectors, const float *p, const struct dpe_cpu_spans *spans,
-                                 const float *v, const float *alpha, float *o, int64_t width)
-{
-    __m512 sum[MR][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        __m512 scale = _mm512_set1_ps(alpha[r]);
-        sum[r][0] = _mm512_mul_ps(scale, _mm512_loadu_ps(o + r * width));
-        sum[r][1] =
-            vectors == 2 ? _mm512_mul_ps(scale, _mm512_loadu_ps(o + r * width + LANES)) : scale;
-    }
-    for (int64_t span = 0; span < spans->n; span++) {
-        const float *keys = v + spans->spans[span].row * width;
-        const float *weight = p + spans->spans[span].column;
-        for (int64_t i = 0; i < spans->spans[span].count; i++) {
-            __m512bh b0 = (__m512bh)_mm512_loadu_ps(keys);
-            __m512bh b1 = vectors == 2 ? (__m512bh)_mm512_loadu_ps(keys + LANES) : b0;
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; r++) {
-                __m512bh a = (__m512bh)_mm512_set1_ps(weight[r * DPE_CPU_BLOCK]);
-                sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a, b0);
-                if (vectors == 2) {
-                    sum[r][1] = _mm512_dpbf16_ps(sum[r][1], a, b1);
-                }
-            }
-            keys += width;
-            weight++;
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        _mm512_storeu_ps(o + r * width, sum[r][0]);
-        if (vectors == 2) {
-            _mm512_storeu_ps(o + r * width + LANES, sum[r][1]);
-        }
-    }
-}
-
-static void accumulate(const float *p, const struct dpe_cpu_spans *spans, const float *v,
-                       const float *alpha, float *o, int64_t width)
-{
-    int64_t column = 0;
-    for (; column + PANEL <= width; column += PANEL) {
-        accumulate_columns(2, p, spans, v + column, alpha, o + column, width);
-    }
-    if (column < width) {
-        accumulate_columns(1, p, spans, v + column, alpha, o + column, width);
-    }
+    tile_rows(MR, rows, panel, k, c, ldc);
 }
 
 /* The same instruction as accumulate, so that a sum has the same bits wherever tiles begin. */
@@ -284,7 +221,7 @@ const struct dpe_cpu_bf16 *dpe_cpu_bf16(void)
         .halve = dpe_cpu_bf16_halve,
         .tile = tile,
         .pair = dpe_cpu_bf16_pair,
-        .accumulate = accumulate,
+        .accumulate = kernel_accumulate,
         .accumulate_late = accumulate_late,
         .dots = dpe_cpu_bf16_dots,
     };

@@ -55,6 +55,14 @@ static inline vec v_exp2(vec x)
     return exp2_reduced(v_max(v_set1(-127.0F), x));
 }
 
+/* c + a · b, lane by lane (cpu_tiles.h). */
+static inline vec v_product(vec a, vec b, vec c)
+{
+    return v_fma(a, b, c);
+}
+
+#include "engine/cpu/kernels/cpu_tiles.h"
+
 #include "engine/cpu/kernels/cpu_kernels_attention.h"
 
 static void kernel_exp2(const float *x, int64_t n, float *y)
@@ -65,34 +73,6 @@ static void kernel_exp2(const float *x, int64_t n, float *y)
         memcpy(lanes, x + i, (size_t)count * sizeof *x);
         v_store(lanes, v_exp2(v_load(lanes)));
         memcpy(y + i, lanes, (size_t)count * sizeof *y);
-    }
-}
-
-/* The first n rows of a tile, n a constant after inlining. */
-static ALWAYS_INLINE void tile_rows(int n, const float *rows, const float *panel, int64_t k,
-                                    float *c, int64_t ldc)
-{
-    vec sum[MR][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < n; r++) {
-        sum[r][0] = sum[r][1] = v_set1(0.0F);
-    }
-    for (int64_t p = 0; p < k; p++) {
-        vec b0 = v_load(panel);
-        vec b1 = v_load(panel + VL);
-#pragma GCC unroll 16
-        for (int r = 0; r < n; r++) {
-            vec a = v_set1(rows[r]);
-            sum[r][0] = v_fma(a, b0, sum[r][0]);
-            sum[r][1] = v_fma(a, b1, sum[r][1]);
-        }
-        panel += PANEL;
-        rows += MR;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < n; r++) {
-        v_store(c + r * ldc, sum[r][0]);
-        v_store(c + r * ldc + VL, sum[r][1]);
     }
 }
 
@@ -342,12 +322,6 @@ static inline vec sigmoid_times(vec a, vec g, vec u)
     return v_mul(v_div(a, v_add(v_set1(1.0F), power)), u);
 }
 
-/* g / (1 + e^−g) · u. */
-static inline vec silu_times(vec g, vec u)
-{
-    return sigmoid_times(g, g, u);
-}
-
 static inline vec v_least(vec a, vec b)
 {
     vec zero = v_set1(0.0F);
@@ -369,14 +343,16 @@ static inline vec clamped_times(vec g, vec u)
     return sigmoid_times(g, v_mul(g, v_set1(1.702F)), v_add(u, v_set1(1.0F)));
 }
 
-static inline vec activated(enum dpe_activation activation, vec g, vec u)
+static ALWAYS_INLINE vec activated(enum dpe_activation activation, vec g, vec u)
 {
     return activation == DPE_GEGLU_TANH ? gelu_times(g, u)
-           : activation == DPE_SWIGLU   ? silu_times(g, u)
+           : activation == DPE_SWIGLU   ? sigmoid_times(g, g, u)
                                         : clamped_times(g, u);
 }
 
-static void kernel_activate(enum dpe_activation activation, float *gate, const float *up, int64_t n)
+/* The activation is a constant after inlining. */
+static ALWAYS_INLINE void activate_as(enum dpe_activation activation, float *gate, const float *up,
+                                      int64_t n)
 {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
@@ -391,6 +367,21 @@ static void kernel_activate(enum dpe_activation activation, float *gate, const f
     }
 }
 
+static void kernel_activate(enum dpe_activation activation, float *gate, const float *up, int64_t n)
+{
+    switch (activation) {
+    case DPE_SWIGLU:
+        activate_as(DPE_SWIGLU, gate, up, n);
+        break;
+    case DPE_GEGLU_TANH:
+        activate_as(DPE_GEGLU_TANH, gate, up, n);
+        break;
+    case DPE_SWIGLU_CLAMPED:
+        activate_as(DPE_SWIGLU_CLAMPED, gate, up, n);
+        break;
+    }
+}
+
 static void kernel_cap(float *x, int64_t n, float inner, float outer)
 {
     vec two = v_set1(2.0F * outer);
@@ -402,21 +393,6 @@ static void kernel_cap(float *x, int64_t n, float inner, float outer)
         vec y = v_max(v_set1(-80.0F), v_mul(a, v_set1(2.0F * inner)));
         vec t = v_sub(sigmoid_times(two, y, v_set1(1.0F)), v_set1(outer));
         v_store(x + i, v_add(t, hidden));
-    }
-}
-
-static void kernel_swiglu(float *gate, const float *up, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) {
-        v_store(gate + i, silu_times(v_load(gate + i), v_load(up + i)));
-    }
-    if (i < n) {
-        float lanes[VL];
-        vec g = load_few((const char *)(gate + i), DPE_F32, n - i);
-        vec u = load_few((const char *)(up + i), DPE_F32, n - i);
-        v_store(lanes, silu_times(g, u));
-        memcpy(gate + i, lanes, (size_t)(n - i) * sizeof *gate);
     }
 }
 
@@ -542,7 +518,6 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .dots_shared = kernel_dots_shared,
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,
-        .swiglu = kernel_swiglu,
         .sigmoid = kernel_sigmoid,
         .activate = kernel_activate,
         .cap = kernel_cap,

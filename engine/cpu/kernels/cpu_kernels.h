@@ -168,11 +168,9 @@ struct dpe_cpu_kernels {
     void (*widen)(const void *from, enum dpe_dtype dtype, int64_t n, float *out);
     /** out[i] = x[i] / sqrt(mean(x²) + eps) · weight[i], one row. */
     void (*rmsnorm)(const float *x, const float *weight, int64_t n, float eps, float *out);
-    /** gate = gate / (1 + e^−gate) · up, n elements. */
-    void (*swiglu)(float *gate, const float *up, int64_t n);
     /** out [n] = out / (1 + e^−gate). */
     void (*sigmoid)(float *out, const float *gate, int64_t n);
-    /** swiglu for any activation. */
+    /** gate = what the activation makes of gate and up, n elements. */
     void (*activate)(enum dpe_activation activation, float *gate, const float *up, int64_t n);
     /** x[i] = outer · tanh(inner · x[i]), −∞ stays; n a multiple of lanes. */
     void (*cap)(float *x, int64_t n, float inner, float outer);

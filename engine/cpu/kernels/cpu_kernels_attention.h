@@ -57,58 +57,6 @@ static void kernel_softmax(const struct dpe_cpu_softmax *state, int64_t rows, in
     }
 }
 
-/* `vectors` (1 or 2, constant after inlining) vectors of the width of kernel_accumulate; v and o
- * point at the first column. */
-static inline void accumulate_columns(int vectors, const float *p,
-                                      const struct dpe_cpu_spans *spans, const float *v,
-                                      const float *alpha, float *o, int64_t width)
-{
-    vec sum[MR][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        vec scale = v_set1(alpha[r]);
-        sum[r][0] = v_mul(scale, v_load(o + r * width));
-        sum[r][1] = vectors == 2 ? v_mul(scale, v_load(o + r * width + VL)) : scale;
-    }
-    for (int64_t span = 0; span < spans->n; span++) {
-        const float *key = v + spans->spans[span].row * width;
-        const float *weight = p + spans->spans[span].column;
-        for (int64_t i = 0; i < spans->spans[span].count; i++) {
-            vec b0 = v_load(key);
-            vec b1 = vectors == 2 ? v_load(key + VL) : b0;
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; r++) {
-                vec a = v_set1(weight[r * DPE_CPU_BLOCK]);
-                sum[r][0] = v_fma(a, b0, sum[r][0]);
-                if (vectors == 2) {
-                    sum[r][1] = v_fma(a, b1, sum[r][1]);
-                }
-            }
-            key += width;
-            weight++;
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        v_store(o + r * width, sum[r][0]);
-        if (vectors == 2) {
-            v_store(o + r * width + VL, sum[r][1]);
-        }
-    }
-}
-
-static void kernel_accumulate(const float *p, const struct dpe_cpu_spans *spans, const float *v,
-                              const float *alpha, float *o, int64_t width)
-{
-    int64_t column = 0;
-    for (; column + 2 * VL <= width; column += 2 * VL) {
-        accumulate_columns(2, p, spans, v + column, alpha, o + column, width);
-    }
-    if (column < width) {
-        accumulate_columns(1, p, spans, v + column, alpha, o + column, width);
-    }
-}
-
 static void kernel_accumulate_row(const float *p, int64_t first, const float *v, float *o,
                                   int64_t width)
 {

@@ -70,49 +70,34 @@ static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = 
 
 static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_width which)
 {
-    switch (which) {
-    case DPE_WIDTH_ONE:
-    case DPE_WIDTH_SINGLE:
-        return 1;
-    case DPE_WIDTH_HIDDEN:
-        return config->hidden;
-    case DPE_WIDTH_QUERY:
-        return config->n_heads * dpe_config_head_dim(config, layer);
-    case DPE_WIDTH_KEY_VALUE:
-        return dpe_config_kv_heads(config, layer) * dpe_config_head_dim(config, layer);
-    case DPE_WIDTH_INTERMEDIATE:
-        return (dpe_config_routes(config, layer) ? config->shared_width : config->intermediate) *
-               (layer >= config->n_layers - config->wide_layers ? 2 : 1);
-    case DPE_WIDTH_QUERY_NORM:
-        return dpe_config_head_dim(config, layer) *
-               (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
-    case DPE_WIDTH_KEY_NORM:
-        return dpe_config_head_dim(config, layer) *
-               (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
-    case DPE_WIDTH_HEADS:
-        return config->n_heads;
-    case DPE_WIDTH_HEAD:
-        return dpe_config_head_dim(config, layer);
-    case DPE_WIDTH_INPUT:
-        return config->input_width;
-    case DPE_WIDTH_INPUT_VOCAB:
-        return config->input_vocab;
-    case DPE_WIDTH_EXPERTS:
-        return config->n_experts;
-    case DPE_WIDTH_BRANCHES:
-        return 3 * config->n_heads;
-    case DPE_WIDTH_STATE_KEYS:
-        return dpe_recurrent_keys(&config->recurrent);
-    case DPE_WIDTH_STATE_VALUES:
-        return dpe_recurrent_values(&config->recurrent);
-    case DPE_WIDTH_STATE_HEADS:
-        return config->recurrent.value_heads;
-    case DPE_WIDTH_STATE_VALUE:
-        return config->recurrent.value_dim;
-    case DPE_WIDTH_CONVOLUTION:
-        return config->recurrent.width;
-    }
-    return 0;
+    const struct dpe_recurrent *state = &config->recurrent;
+    const int64_t head = dpe_config_head_dim(config, layer);
+    const bool whole = config->qk_norm != DPE_QK_NORM_HEAD;
+    const bool wide = layer >= config->n_layers - config->wide_layers;
+    const int64_t widths[] = {
+        [DPE_WIDTH_ONE] = 1,
+        [DPE_WIDTH_HIDDEN] = config->hidden,
+        [DPE_WIDTH_QUERY] = config->n_heads * head,
+        [DPE_WIDTH_KEY_VALUE] = dpe_config_kv_heads(config, layer) * head,
+        [DPE_WIDTH_INTERMEDIATE] =
+            (dpe_config_routes(config, layer) ? config->shared_width : config->intermediate) *
+            (wide ? 2 : 1),
+        [DPE_WIDTH_QUERY_NORM] = head * (whole ? config->n_heads : 1),
+        [DPE_WIDTH_KEY_NORM] = head * (whole ? config->n_kv_heads : 1),
+        [DPE_WIDTH_SINGLE] = 1,
+        [DPE_WIDTH_HEADS] = config->n_heads,
+        [DPE_WIDTH_HEAD] = head,
+        [DPE_WIDTH_INPUT] = config->input_width,
+        [DPE_WIDTH_INPUT_VOCAB] = config->input_vocab,
+        [DPE_WIDTH_EXPERTS] = config->n_experts,
+        [DPE_WIDTH_BRANCHES] = 3 * config->n_heads,
+        [DPE_WIDTH_STATE_KEYS] = dpe_recurrent_keys(state),
+        [DPE_WIDTH_STATE_VALUES] = dpe_recurrent_values(state),
+        [DPE_WIDTH_STATE_HEADS] = state->value_heads,
+        [DPE_WIDTH_STATE_VALUE] = state->value_dim,
+        [DPE_WIDTH_CONVOLUTION] = state->width,
+    };
+    return widths[which];
 }
 
 static const struct dpe_layer_tensor *line_of(const struct dpe_config *config, int64_t layer,
@@ -177,53 +162,37 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
 static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weight which,
                   enum dpe_condition condition)
 {
-    switch (condition) {
-    case DPE_IF_NEVER:
-        return false;
-    case DPE_IF_ALWAYS:
-        return true;
-    case DPE_IF_QKV_BIAS:
-        return config->qkv_bias;
-    case DPE_IF_O_BIAS:
-        return config->o_bias;
-    case DPE_IF_MLP_BIAS:
-        return config->mlp_bias;
-    case DPE_IF_NAMED:
-        return dpe_layer_name(config, layer, which) != NULL;
-    case DPE_IF_QK_NORM:
-        return config->qk_norm != DPE_QK_NORM_NONE &&
-               (!config->bare_norms || dpe_config_layer(config, layer).rope >= 0) &&
-               (which != DPE_WEIGHT_K_NORM || dpe_config_kept(config, layer) > 0);
-    case DPE_IF_KEYS:
-        return dpe_config_kept(config, layer) > 0;
-    case DPE_IF_VALUE_NORMS:
-        return config->value_norms && dpe_config_kept(config, layer) > 0;
-    case DPE_IF_INPUTS:
-        return config->input_width > 0;
-    case DPE_IF_LAYER_SCALES:
-        return config->layer_scales;
-    case DPE_IF_BESIDE:
-        return config->experts_beside && dpe_config_routes(config, layer);
-    case DPE_IF_LATE_NORMS:
-        return config->late_norms;
-    case DPE_IF_SINKS:
-        return config->sinks;
-    case DPE_IF_DENSE:
-        return !dpe_config_routes(config, layer) || config->shared_width > 0;
-    case DPE_IF_ROUTED:
-        return dpe_config_routes(config, layer);
-    case DPE_IF_ROUTER_SHIFT:
-        return config->router.shifted && dpe_config_routes(config, layer);
-    case DPE_IF_SHARED_GATE:
-        return config->shared_gate && dpe_config_routes(config, layer);
-    case DPE_IF_ROUTER_BIAS:
-        return dpe_family_of(config)->experts_biased;
-    case DPE_IF_BRANCHES:
-        return config->branches;
-    case DPE_IF_OUTPUT_GATE:
-        return config->output_gate;
+    if (condition <= DPE_IF_ALWAYS) { /* most of them */
+        return condition == DPE_IF_ALWAYS;
     }
-    return false;
+    if (condition == DPE_IF_NAMED) {
+        return dpe_layer_name(config, layer, which) != NULL;
+    }
+    const bool routes = dpe_config_routes(config, layer);
+    const bool keys = dpe_config_kept(config, layer) > 0;
+    const bool rotates = dpe_config_layer(config, layer).rope >= 0;
+    const bool conditions[] = {
+        [DPE_IF_QKV_BIAS] = config->qkv_bias,
+        [DPE_IF_O_BIAS] = config->o_bias,
+        [DPE_IF_MLP_BIAS] = config->mlp_bias,
+        [DPE_IF_QK_NORM] = config->qk_norm != DPE_QK_NORM_NONE &&
+                           (!config->bare_norms || rotates) && (which != DPE_WEIGHT_K_NORM || keys),
+        [DPE_IF_LATE_NORMS] = config->late_norms,
+        [DPE_IF_KEYS] = keys,
+        [DPE_IF_VALUE_NORMS] = config->value_norms && keys,
+        [DPE_IF_INPUTS] = config->input_width > 0,
+        [DPE_IF_LAYER_SCALES] = config->layer_scales,
+        [DPE_IF_BESIDE] = config->experts_beside && routes,
+        [DPE_IF_SINKS] = config->sinks,
+        [DPE_IF_DENSE] = !routes || config->shared_width > 0,
+        [DPE_IF_ROUTED] = routes,
+        [DPE_IF_ROUTER_BIAS] = dpe_family_of(config)->experts_biased,
+        [DPE_IF_ROUTER_SHIFT] = config->router.shifted && routes,
+        [DPE_IF_SHARED_GATE] = config->shared_gate && routes,
+        [DPE_IF_BRANCHES] = config->branches,
+        [DPE_IF_OUTPUT_GATE] = config->output_gate,
+    };
+    return conditions[condition];
 }
 
 struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t layer,

@@ -488,7 +488,7 @@ static void norms_and_gates(void **state)
                 want[j] = (double)g / (1.0 + exp(-(double)g)) * (double)y[j];
                 plain[j] = g / (1.0F + expf(-g)) * y[j];
             }
-            found[set]->swiglu(out, y, n);
+            found[set]->activate(DPE_SWIGLU, out, y, n);
             assert_int_equal(near_oracle("swiglu", out, plain, want, (size_t)n), 0);
         }
         free(x);
@@ -508,7 +508,7 @@ static void a_gate_hands_nan_through(void **state)
         for (int i = 0; i < 20; i++) {
             up[i] = 1.0F;
         }
-        found[set]->swiglu(gate, up, 20);
+        found[set]->activate(DPE_SWIGLU, gate, up, 20);
         assert_true(isnan(gate[0]) != 0);
         assert_true(isfinite(gate[1]) == 0);
         assert_true(fabsf(gate[3]) < 1e-30F);
