@@ -49,10 +49,10 @@ hid_t dpe_hdf5_type(enum dpe_column_type type)
         break;
     }
     static hid_t text = -1;
-    hid_t made = text < 0 ? H5Tcopy(H5T_C_S1) : text;
-    if (text < 0 && made >= 0 && H5Tset_size(made, H5T_VARIABLE) >= 0 &&
-        H5Tset_cset(made, H5T_CSET_UTF8) >= 0) {
-        text = made;
+    if (text < 0) {
+        hid_t made = H5Tcopy(H5T_C_S1);
+        text = dpe_inside_keep(made, made >= 0 && H5Tset_size(made, H5T_VARIABLE) >= 0 &&
+                                         H5Tset_cset(made, H5T_CSET_UTF8) >= 0);
     }
     return text;
 }
