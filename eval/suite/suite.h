@@ -37,7 +37,7 @@ struct dpe_suite_kind {
     const char *unit;        /**< in reports: what a mean is, for axes */
     const char *score; /**< what a score is; both NULL: the opener writes them into the suite */
     unsigned takes;    /**< DPE_SUITE_… */
-    bool needs_corpus;
+    bool needs_corpus, needs_data;
     bool generates;   /**< makes its samples itself unless `data` is given, which then words the
                            prompts instead of the template */
     bool perplexity;  /**< rows hold NLL sums, lower is better; else scores, higher is better */

@@ -11,32 +11,19 @@
 
 /* --------------------------------------------------------------------------------------- texts */
 
-/* The needle task of one length under `name`; its template's hash goes to `hash`. */
-static dpe_status open_needles(const struct dpe_suite_options *options,
-                               const struct dpe_niah_params *params, int64_t length,
-                               struct dpe_task *task, char hash[65], struct dpe_error *err)
-{
-    char name[sizeof task->name];
-    struct dpe_niah *niah = NULL;
-    snprintf(name, sizeof name, "%s", task->name);
-    DPE_TRY(dpe_niah_open(params, length, options->corpus, options->tokenizer,
-                          options->chat_template, options->seed, &niah, err));
-    snprintf(hash, 65, "%s", dpe_niah_template_hash(niah));
-    return dpe_task_niah(name, niah, options->tokenizer, task, err);
-}
-
+/* The needle task of one length; its template's hash goes to `hash`. */
 static dpe_status add_needles(const struct dpe_suite_options *options,
                               const struct dpe_niah_params *params, const char *label,
                               int64_t length, struct dpe_suite *suite, char hash[65],
                               struct dpe_error *err)
 {
-    struct dpe_suite_task *added = dpe_suite_add(suite, label, "", length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
-    DPE_TRY(open_needles(options, params, length, &added->task, hash, err));
-    dpe_suite_keep(suite);
-    return DPE_OK;
+    struct dpe_niah *niah = NULL;
+    struct dpe_task task = {0};
+    DPE_TRY(dpe_niah_open(params, length, options->corpus, options->tokenizer,
+                          options->chat_template, options->seed, &niah, err));
+    snprintf(hash, 65, "%s", dpe_niah_template_hash(niah));
+    DPE_TRY(dpe_task_niah(label, niah, options->tokenizer, &task, err));
+    return dpe_suite_add(suite, label, "", length, options->n_samples, &task, err);
 }
 
 static dpe_status describe(struct dpe_suite *suite, const struct dpe_niah_params *params,
@@ -83,23 +70,17 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
 static dpe_status add_books(const struct dpe_suite_options *options, int64_t length,
                             struct dpe_suite *suite, struct dpe_error *err)
 {
-    struct dpe_suite_task *added = dpe_suite_add(suite, "ppl", "", length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
-    char name[sizeof added->task.name];
-    snprintf(name, sizeof name, "%s", added->task.name);
+    static const char name[] = "ppl";
+    struct dpe_task task = {0};
     const struct dpe_ppl_options sliding = {.length = length,
                                             .stride = options->stride,
                                             .max_tokens = options->max_tokens,
                                             .special = options->niah.special};
-    DPE_TRY(options->stride > 0
-                ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding,
-                                       &added->task, &suite->skipped, err)
-                : dpe_task_ppl(name, options->corpus, options->tokenizer, length,
-                               options->niah.special, &added->task, &suite->skipped, err));
-    dpe_suite_keep(suite);
-    return DPE_OK;
+    DPE_TRY(options->stride > 0 ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer,
+                                                       &sliding, &task, &suite->skipped, err)
+                                : dpe_task_ppl(name, options->corpus, options->tokenizer, length,
+                                               options->niah.special, &task, &suite->skipped, err));
+    return dpe_suite_add(suite, name, "", length, options->n_samples, &task, err);
 }
 
 dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,
@@ -121,15 +102,10 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
 static dpe_status add_task(const struct dpe_suite_options *options, struct dpe_ruler *ruler,
                            size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
 {
-    const struct dpe_score_task *task = dpe_score_task("ruler", i);
     struct dpe_source source = {0};
-    struct dpe_suite_task *added =
-        dpe_suite_add(suite, task->name, task->category, length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
     DPE_TRY(dpe_ruler_source(ruler, dpe_ruler_kind(i), length, &source, err));
-    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
+    return dpe_suite_add_questions(suite, dpe_score_task("ruler", i), options, length, &source,
+                                   err);
 }
 
 static dpe_status open_generator(const struct dpe_suite_options *options, struct dpe_suite *suite,
@@ -313,11 +289,6 @@ static dpe_status add_file(const struct dpe_suite_options *options, const struct
     const struct dpe_score_task *task = dpe_score_task(files->name, i);
     const char *set = NULL;
     struct dpe_source source = {0};
-    struct dpe_suite_task *added =
-        dpe_suite_add(suite, task->name, task->category, length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
     const struct dpe_official_options official = {
         .shared = files->shared,
         .folder = options->data,
@@ -329,7 +300,7 @@ static dpe_status add_file(const struct dpe_suite_options *options, const struct
         .score = dpe_score_rule(task, files->scorer, &set),
         .skip_bad = options->skip_bad};
     DPE_TRY(open_official(&official, suite, &source, err));
-    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
+    return dpe_suite_add_questions(suite, task, options, length, &source, err);
 }
 
 /* Those of its tasks that are asked for, at every length. */
@@ -384,12 +355,6 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
     /* A number, a copied question, or a copied document and what is said about it. */
     static const int64_t rooms[] = {32, 512, 1024, 512, 128, 1024, 1024, 512, 32, 32, 1024, 128};
     DPE_SCOPED(release_files) struct files files = {.name = "ruler2", .rooms = rooms};
-    if (options->data == NULL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "ruler2 reads the files of its own preparation: give the folder of its tasks with "
-            "--data DIR");
-    }
     DPE_TRY(dpe_suite_check_tasks(files.name, options->tasks, err));
     DPE_TRY(share(options, &files, err));
     DPE_TRY(add_files(options, &files, suite, err));
@@ -421,11 +386,6 @@ static const struct dpe_phrase_field infinitebench_fields[] = {
 static dpe_status check_infinitebench(const struct dpe_suite_options *options,
                                       struct dpe_error *err)
 {
-    if (options->data == NULL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "infinitebench reads the official files: give their folder with --data DIR");
-    }
     const struct dpe_score_task *first = dpe_score_task("infinitebench", 0);
     const char *name = NULL;
     char sets[80];
