@@ -124,7 +124,7 @@ dpe_status dpe_suite_add_questions(struct dpe_suite *suite, const struct dpe_sco
     struct dpe_task task = {0};
     snprintf(source->name, sizeof source->name, "%s", of->name);
     DPE_TRY(dpe_task_questions(source, options->tokenizer, &task, err));
-    return dpe_suite_add(suite, of->name, of->category, length, options->n_samples, &task, err);
+    return dpe_suite_add(suite, of->name, of->category, length, options->given.samples, &task, err);
 }
 
 dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,
@@ -146,7 +146,7 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
     if (kind->needs_corpus && options->corpus == NULL) {
         return dpe_fail(err, DPE_USAGE, "the suite %s reads texts: give --corpus PATH", name);
     }
-    if (kind->needs_data && options->data == NULL) {
+    if (kind->needs_data && options->given.data == NULL) {
         return dpe_fail(err, DPE_USAGE,
                         "%s reads the benchmark's own files: give their folder with --data DIR",
                         name);
