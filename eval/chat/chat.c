@@ -15,10 +15,9 @@ static const char mark[] = "{prompt}";
 static const uint64_t most_bytes = UINT64_C(1) << 27; /* a tokenizer_config.json may list tokens */
 
 struct dpe_chat {
-    char *source;                /* the file */
-    struct dpe_template *jinja;  /* or */
-    struct dpe_chat_frame plain; /* that of plain text */
-    json_t *variables;           /* bos_token and the like */
+    char *source;               /* the file */
+    struct dpe_template *jinja; /* NULL: there is none */
+    json_t *variables;          /* bos_token and the like */
     bool parts; /* a text as content is lost: the template reads lists of parts alone */
 };
 
@@ -132,8 +131,6 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const js
                               struct dpe_error *err)
 {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    chat->variables = json_object();
-    DPE_TRY(had_memory(chat->variables, err));
     add_tokens(chat->variables, metadata);
     for (int i = 0; i < 2 && metadata == NULL; i++) {
         DPE_OWNED char *path = dpe_folder_beside(model, files[i]);
@@ -147,17 +144,23 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const js
 
 /* ------------------------------------------------------------------------------------ templates */
 
+/* Plain text around {prompt}, as variables of a template. */
 static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct dpe_error *err)
 {
+    static const char plain[] =
+        "{% if messages|length != 1 or messages[0].role != 'user' or messages[0].content is not "
+        "string %}{{ raise_exception('plain text around {prompt} has room for one message of a "
+        "user only; use a Jinja template for more') }}{% endif %}"
+        "{{ plain0before }}{{ messages[0].content }}{{ plain0after }}";
     const char *middle = strstr(bytes, mark);
     if (middle == NULL || strstr(middle + 1, mark) != NULL) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template",
                         chat->source);
     }
-    chat->plain.before = strndup(bytes, (size_t)(middle - bytes));
-    chat->plain.after = strdup(middle + sizeof mark - 1);
-    DPE_TRY(had_memory(chat->plain.before, err));
-    return had_memory(chat->plain.after, err);
+    json_object_set_new(chat->variables, "plain0before",
+                        json_stringn(bytes, (size_t)(middle - bytes)));
+    json_object_set_new(chat->variables, "plain0after", json_string(middle + sizeof mark - 1));
+    return dpe_template_parse(chat->source, plain, sizeof plain - 1, &chat->jinja, err);
 }
 
 /* The template called "default" of a list of {"name", "template"}, or of an object of them. *names
@@ -167,18 +170,15 @@ static const json_t *named_default(const json_t *found, char *names, size_t room
     const json_t *chosen = json_object_get(found, "default");
     const char *name = NULL;
     json_t *text = NULL;
-    size_t used = 0;
     names[0] = '\0';
     json_object_foreach((json_t *)(uintptr_t)found, name, text)
     {
-        used += used < room ? (size_t)snprintf(names + used, room - used, " \"%s\"", name) : 0;
+        dpe_append(names, room, " \"%s\"", name);
     }
     for (size_t i = 0; i < json_array_size(found); i++) {
         const json_t *each = json_array_get(found, i);
         name = json_string_value(json_object_get(each, "name"));
-        used += used < room ? (size_t)snprintf(names + used, room - used, " \"%s\"",
-                                               name != NULL ? name : "")
-                            : 0;
+        dpe_append(names, room, " \"%s\"", name != NULL ? name : "");
         if (name != NULL && strcmp(name, "default") == 0 && chosen == NULL) {
             chosen = json_object_get(each, "template");
         }
@@ -212,16 +212,14 @@ static dpe_status in_config(const char *source, const json_t *config, const json
         source, names[0] != '\0' ? dpe_json_quote(quoted, names, strlen(names)) : " another value");
 }
 
-/* The template in a configuration; *there tells whether it has one. */
-static dpe_status take_config(struct dpe_chat *chat, const json_t *config, bool *there,
-                              struct dpe_error *err)
+/* The template in a configuration, where it has one. */
+static dpe_status take_config(struct dpe_chat *chat, const json_t *config, struct dpe_error *err)
 {
     const json_t *text = NULL;
     DPE_TRY(in_config(chat->source, config, &text, err));
-    *there = text != NULL;
-    return *there ? dpe_template_parse(chat->source, json_string_value(text),
-                                       json_string_length(text), &chat->jinja, err)
-                  : DPE_OK;
+    return text != NULL ? dpe_template_parse(chat->source, json_string_value(text),
+                                             json_string_length(text), &chat->jinja, err)
+                        : DPE_OK;
 }
 
 static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
@@ -236,46 +234,43 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
     }
     if (json) {
         json_auto_t *config = NULL;
-        bool there = true;
         DPE_TRY(dpe_json_parse(chat->source, bytes, n, &config, err));
-        DPE_TRY(take_config(chat, config, &there, err));
-        return there ? DPE_OK
-                     : dpe_fail(err, DPE_BAD_DATA,
-                                "%s: chat_template: expected a template, found nothing",
-                                chat->source);
+        DPE_TRY(take_config(chat, config, err));
+        return chat->jinja != NULL
+                   ? DPE_OK
+                   : dpe_fail(err, DPE_BAD_DATA,
+                              "%s: chat_template: expected a template, found nothing",
+                              chat->source);
     }
     return strstr(bytes, "{%") != NULL || strstr(bytes, "{{") != NULL
                ? dpe_template_parse(chat->source, bytes, n, &chat->jinja, err)
                : parse_plain(chat, bytes, err);
 }
 
-/* The model's own template; *there tells whether it has one. Processors of texts and pictures keep
+/* The model's own template, where it has one. Processors of texts and pictures keep
  * theirs in the second and the last of the files. */
 static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_t *metadata,
-                           bool *there, struct dpe_error *err)
+                           struct dpe_error *err)
 {
     static const char *const configs[] = {"chat_template.json", "tokenizer_config.json",
                                           "processor_config.json"};
     struct stat info;
-    *there = true;
     if (metadata != NULL) {
         chat->source = strdup(model);
-        *there = false;
         DPE_TRY(had_memory(chat->source, err));
-        return take_config(chat, metadata, there, err);
+        return take_config(chat, metadata, err);
     }
     chat->source = dpe_folder_beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
         return parse_file(chat, err);
     }
-    *there = false;
-    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !*there; i++) {
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && chat->jinja == NULL; i++) {
         json_auto_t *config = NULL;
         free(chat->source);
         chat->source = dpe_folder_beside(model, configs[i]);
         DPE_TRY(had_memory(chat->source, err));
         DPE_TRY(dpe_json_read(chat->source, &config, err));
-        DPE_TRY(take_config(chat, config, there, err));
+        DPE_TRY(take_config(chat, config, err));
     }
     return DPE_OK;
 }
@@ -292,7 +287,7 @@ static bool writes(const struct dpe_chat *chat, json_t *content)
 
 static bool reads_parts_alone(const struct dpe_chat *chat)
 {
-    return chat->jinja != NULL && !writes(chat, json_string(mark)) &&
+    return !writes(chat, json_string(mark)) &&
            writes(chat, json_pack("[{s:s,s:s}]", "type", "text", "text", mark));
 }
 
@@ -361,17 +356,18 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
     }
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *made = dpe_alloc_zero(1, sizeof *made);
     DPE_TRY(had_memory(made, err));
-    bool there = true;
+    made->variables = json_object();
+    DPE_TRY(had_memory(made->variables, err));
     json_auto_t *metadata = NULL;
     DPE_TRY(dpe_chat_gguf_config(model, &metadata, err));
     if (strcmp(what, "auto") == 0) {
-        DPE_TRY(find_own(made, model, metadata, &there, err));
+        DPE_TRY(find_own(made, model, metadata, err));
     } else {
         made->source = strdup(what);
         DPE_TRY(had_memory(made->source, err));
         DPE_TRY(parse_file(made, err));
     }
-    if (!there) {
+    if (made->jinja == NULL) {
         return take_given(NULL, err);
     }
     DPE_TRY(read_tokens(made, model, metadata, err));
@@ -388,7 +384,6 @@ void dpe_chat_close(struct dpe_chat *chat)
         dpe_template_free(chat->jinja);
         json_decref(chat->variables);
         free(chat->source);
-        dpe_chat_frame_free(&chat->plain);
         free(chat);
     }
 }
@@ -404,24 +399,6 @@ const char *dpe_chat_end(const struct dpe_chat *chat)
 }
 
 /* ------------------------------------------------------------------------------------ rendering */
-
-static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messages,
-                               struct dpe_text *out, struct dpe_error *err)
-{
-    const json_t *message = json_array_get(messages, 0);
-    const char *role = json_string_value(json_object_get(message, "role"));
-    const char *text = json_string_value(json_object_get(message, "content"));
-    if (json_array_size(messages) != 1 || role == NULL || text == NULL ||
-        strcmp(role, "user") != 0) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: plain text around {prompt} has room for one message of a user only; "
-                        "use a Jinja template for more",
-                        chat->source);
-    }
-    DPE_TRY(dpe_text_append(out, chat->plain.before, strlen(chat->plain.before), err));
-    DPE_TRY(dpe_text_append(out, text, strlen(text), err));
-    return dpe_text_append(out, chat->plain.after, strlen(chat->plain.after), err);
-}
 
 /* The messages with each text as a list of one part; what a tool gave stays a text. */
 static json_t *in_parts(const json_t *messages)
@@ -444,16 +421,13 @@ static json_t *in_parts(const json_t *messages)
 
 bool dpe_chat_spells(const struct dpe_chat *chat, const char *word)
 {
-    return chat->jinja != NULL && dpe_template_spells(chat->jinja, word);
+    return dpe_template_spells(chat->jinja, word);
 }
 
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_turn *turn,
                            struct dpe_text *out, struct dpe_error *err)
 {
     static const struct tm fixed = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
-    if (chat->jinja == NULL) {
-        return render_plain(chat, turn->messages, out, err);
-    }
     const struct dpe_template_options options = {.now = turn->now != NULL ? turn->now : &fixed};
     json_auto_t *variables = json_copy(chat->variables);
     json_t *more = (json_t *)(uintptr_t)turn->more;
@@ -509,11 +483,11 @@ dpe_status dpe_chat_wrap(const char *what, const char *model, struct dpe_chat_fr
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *chat = NULL;
     *frame = (struct dpe_chat_frame){NULL, NULL};
     DPE_TRY(dpe_chat_open(what, model, &chat, err));
-    if (chat != NULL && chat->jinja != NULL) {
+    if (chat != NULL) {
         DPE_TRY(cut(chat, frame, err));
     } else {
-        frame->before = strdup(chat != NULL ? chat->plain.before : "");
-        frame->after = strdup(chat != NULL ? chat->plain.after : "");
+        frame->before = strdup("");
+        frame->after = strdup("");
     }
     DPE_TRY(had_memory(frame->before, err));
     return had_memory(frame->after, err);

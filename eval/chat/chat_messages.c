@@ -138,33 +138,25 @@ static json_t *plain_calls(struct reading *reading, const json_t *given)
 
 /* -------------------------------------------------------------------------------------- members */
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    while (*names != NULL && strcmp(name, *names) != 0) {
-        names++;
-    }
-    return *names != NULL;
-}
-
 /* Members beside those that are read. What says nothing is left out, as are notes that are not for
  * the model; the rest is for templates that name it. */
 static void take_others(struct reading *reading, const json_t *given, json_t *message)
 {
-    static const char *const read[] = {"role", "content", "refusal", "tool_calls", NULL};
-    static const char *const kept[] = {"name", "tool_call_id", "reasoning", "reasoning_content",
-                                       NULL};
+    static const char *const read[] = {"role", "content", "refusal", "tool_calls"};
+    static const char *const kept[] = {"name", "tool_call_id", "reasoning", "reasoning_content"};
     static const char *const notes[] = {
         "annotations", "cache_control", "created",  "created_at",
         "id",          "index",         "metadata", "provider_specific_fields",
-        "status",      "timestamp",     "type",     NULL};
+        "status",      "timestamp",     "type"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)given, key, value)
     {
-        if (is_one_of(key, read) || is_one_of(key, notes) || dpe_json_is_nothing(value)) {
+        if (DPE_NAMED(read, key) != NULL || DPE_NAMED(notes, key) != NULL ||
+            dpe_json_is_nothing(value)) {
             continue;
         }
-        if (!is_one_of(key, kept) && !dpe_chat_spells(reading->chat, key)) {
+        if (DPE_NAMED(kept, key) == NULL && !dpe_chat_spells(reading->chat, key)) {
             char name[96];
             wrong(reading, dpe_json_quote(name, key, strlen(key)),
                   "the chat template does not read it; leave it out");

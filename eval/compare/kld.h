@@ -98,7 +98,7 @@ dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t 
                              float *logits, double *nll, struct dpe_error *err);
 
 /** Of the rows of texts 0 … n_texts − 1 that are complete: KL(p‖what is kept), nats, mean and
- * largest; 0 tokens: none is. */
+ * largest; 0 tokens: none is, or saved is NULL. */
 struct dpe_kld_rounding {
     int64_t tokens;
     double mean, most;

@@ -244,7 +244,7 @@ dpe_status dpe_kld_saved_rounding(struct dpe_kld_saved *saved, int64_t n_texts,
 {
     double sum = 0.0;
     *rounding = (struct dpe_kld_rounding){0};
-    for (int64_t text = 0; text < n_texts; text++) {
+    for (int64_t text = 0; text < n_texts && saved != NULL; text++) {
         struct text_header header;
         DPE_TRY(get_text(saved, text, &header, err));
         if (header.complete == 1) {

@@ -1,16 +1,28 @@
 /* The needle task's parameters: defaults, reading, writing. */
 #include "eval/niah/niah_parts.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256, MAX_SPARE = 128 };
+enum { MAX_NEEDLES = 1024 };
 
 const char *const dpe_niah_specials[] = {"error", "literal", "parse"};
 const char dpe_niah_keys[] =
     "keys, values, queries, digits, depth, asked, shared, spare, template, repeat, score, special";
+
+static const struct number {
+    const char *name;
+    size_t at;
+    int low, high;
+} numbers[] = {
+#define NUMBER(field) #field, offsetof(struct dpe_niah_params, field)
+    {NUMBER(keys), 1, MAX_NEEDLES},    {NUMBER(values), 1, MAX_NEEDLES},
+    {NUMBER(queries), 1, MAX_NEEDLES}, {NUMBER(digits), 1, 18},
+    {NUMBER(asked), 1, MAX_NEEDLES},   {NUMBER(shared), 1, 256},
+    {NUMBER(spare), 0, 128},
+#undef NUMBER
+};
 
 void dpe_niah_defaults(struct dpe_niah_params *params)
 {
@@ -25,42 +37,21 @@ void dpe_niah_defaults(struct dpe_niah_params *params)
 
 dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error *err)
 {
-    if (params->keys < 1 || params->keys > MAX_KEYS || params->values < 1 ||
-        params->values > MAX_NEEDLES || params->keys * params->values > MAX_NEEDLES) {
-        return dpe_fail(err, DPE_USAGE,
-                        "niah: expected 1 to %d needles (keys × values), found %d × %d",
-                        MAX_NEEDLES, params->keys, params->values);
+    if (params->keys * params->values > MAX_NEEDLES) {
+        return dpe_fail(err, DPE_USAGE, "niah: expected at most %d needles, found %d × %d keys",
+                        MAX_NEEDLES, params->values, params->keys);
     }
-    if (params->queries < 1 || params->queries > params->keys) {
-        return dpe_fail(err, DPE_USAGE, "niah: expected queries in 1 … %d (keys), found %d",
-                        params->keys, params->queries);
-    }
-    if (params->asked < 1 || params->asked > params->keys ||
+    if (params->queries > params->keys || params->asked > params->keys ||
         (params->asked > 1 && params->queries != 1)) {
         return dpe_fail(err, DPE_USAGE,
-                        "niah: expected asked in 1 … %d (keys), and queries=1 if asked is above 1; "
-                        "found asked=%d, queries=%d",
+                        "niah: expected queries and asked in 1 … %d (keys), and queries=1 if asked "
+                        "is above 1; found asked=%d, queries=%d",
                         params->keys, params->asked, params->queries);
     }
-    if (params->shared < 1 || params->shared > MAX_SHARED) {
-        return dpe_fail(err, DPE_USAGE, "niah: expected shared in 1 … %d, found %d", MAX_SHARED,
-                        params->shared);
-    }
-    if (params->spare < 0 || params->spare > MAX_SPARE) {
-        return dpe_fail(err, DPE_USAGE, "niah: expected spare in 0 … %d, found %d", MAX_SPARE,
-                        params->spare);
-    }
-    if (params->digits < 1 || params->digits > MAX_DIGITS) {
-        return dpe_fail(err, DPE_USAGE, "niah: expected digits in 1 … %d, found %d", MAX_DIGITS,
-                        params->digits);
-    }
-    double numbers = 9.0 * pow(10.0, params->digits - 1);
-    if (2.0 * params->keys * params->values > numbers) {
+    double distinct = 9.0 * pow(10.0, params->digits - 1);
+    if (2.0 * params->keys * params->values > distinct) {
         return dpe_fail(err, DPE_USAGE, "niah: %d distinct values need more than digits=%d",
                         params->keys * params->values, params->digits);
-    }
-    if (!isnan(params->depth) && !(params->depth >= 0.0 && params->depth <= 1.0)) {
-        return dpe_fail(err, DPE_USAGE, "niah: expected depth in 0 … 1, found %g", params->depth);
     }
     if (!isnan(params->depth) && params->keys * params->values != 1) {
         return dpe_fail(err, DPE_USAGE, "niah: depth goes with a single needle (keys=1,values=1)");
@@ -68,80 +59,44 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
     return DPE_OK;
 }
 
-static dpe_status read_int(const char *name, const char *value, int *out, struct dpe_error *err)
-{
-    int64_t number = 0;
-    if (!dpe_parse_int(value, 0, 1000000, &number)) {
-        return dpe_fail(err, DPE_USAGE, "niah: %s: expected a whole number, found \"%.60s\"", name,
-                        value);
-    }
-    *out = (int)number;
-    return DPE_OK;
-}
-
-static dpe_status read_special(const char *value, enum dpe_special_policy *out,
-                               struct dpe_error *err)
-{
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(value, dpe_niah_specials[i]) == 0) {
-            *out = (enum dpe_special_policy)i;
-            return DPE_OK;
-        }
-    }
-    return dpe_fail(err, DPE_USAGE,
-                    "niah: special: expected error, literal or parse, found \"%.60s\"", value);
-}
-
 static dpe_status read_one(const char *name, const char *value, struct dpe_niah_params *params,
                            struct dpe_error *err)
 {
-    const struct {
-        const char *name;
-        int *to;
-    } numbers[] = {{"keys", &params->keys},       {"values", &params->values},
-                   {"queries", &params->queries}, {"digits", &params->digits},
-                   {"asked", &params->asked},     {"shared", &params->shared},
-                   {"spare", &params->spare}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (strcmp(name, numbers[i].name) == 0) {
-            return read_int(name, value, numbers[i].to, err);
-        }
-    }
-    if (strcmp(name, "special") == 0) {
-        return read_special(value, &params->special, err);
-    }
-    if (strcmp(name, "repeat") == 0) {
-        if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0) {
-            return dpe_fail(err, DPE_USAGE, "niah: repeat: expected 0 or 1, found \"%.60s\"",
-                            value);
-        }
-        params->repeat_haystack = value[0] == '1';
-        return DPE_OK;
-    }
-    if (strcmp(name, "score") == 0) {
+    const struct number *of = DPE_NAMED(numbers, name);
+    bool good = false;
+    char expected[96] = "";
+    if (of != NULL) {
+        int64_t number = 0;
+        good = dpe_parse_int(value, of->low, of->high, &number);
+        *(int *)(void *)((char *)params + of->at) = (int)number;
+        snprintf(expected, sizeof expected, "a whole number in %d … %d", of->low, of->high);
+    } else if (strcmp(name, "special") == 0) {
+        const char *const *word = DPE_NAMED(dpe_niah_specials, value);
+        good = word != NULL;
+        params->special = (enum dpe_special_policy)(good ? word - dpe_niah_specials : 0);
+        strcpy(expected, "error, literal or parse");
+    } else if (strcmp(name, "repeat") == 0) {
+        params->repeat_haystack = strcmp(value, "1") == 0;
+        good = params->repeat_haystack || strcmp(value, "0") == 0;
+        strcpy(expected, "0 or 1");
+    } else if (strcmp(name, "score") == 0) {
         params->steps = strcmp(value, "steps") == 0;
-        return params->steps || strcmp(value, "recall") == 0
-                   ? DPE_OK
-                   : dpe_fail(err, DPE_USAGE,
-                              "niah: score: expected recall or steps, found \"%.60s\"", value);
+        good = params->steps || strcmp(value, "recall") == 0;
+        strcpy(expected, "recall or steps");
+    } else if (strcmp(name, "depth") == 0) {
+        good = dpe_parse_real(value, 0.0, 1.0, &params->depth);
+        strcpy(expected, "a number in 0 … 1");
+    } else if (strcmp(name, "template") == 0) {
+        int n = snprintf(params->template_file, sizeof params->template_file, "%s", value);
+        good = n >= 0 && (size_t)n < sizeof params->template_file;
+        strcpy(expected, "a shorter path");
+    } else {
+        return dpe_fail(err, DPE_USAGE, "niah: unknown parameter \"%.60s\": expected one of %s%s",
+                        name, dpe_niah_keys, dpe_suggest(name, dpe_niah_keys, expected));
     }
-    if (strcmp(name, "depth") == 0) {
-        if (!dpe_parse_real(value, -DBL_MAX, DBL_MAX, &params->depth)) {
-            return dpe_fail(err, DPE_USAGE, "niah: depth: expected a number, found \"%.60s\"",
-                            value);
-        }
-        return DPE_OK;
-    }
-    if (strcmp(name, "template") == 0) {
-        if (strlen(value) >= sizeof params->template_file) {
-            return dpe_fail(err, DPE_USAGE, "niah: template: the path is too long");
-        }
-        memcpy(params->template_file, value, strlen(value) + 1);
-        return DPE_OK;
-    }
-    char meant[96];
-    return dpe_fail(err, DPE_USAGE, "niah: unknown parameter \"%.60s\": expected one of %s%s", name,
-                    dpe_niah_keys, dpe_suggest(name, dpe_niah_keys, meant));
+    return good ? DPE_OK
+                : dpe_fail(err, DPE_USAGE, "niah: %s: expected %s, found \"%.60s\"", name, expected,
+                           value);
 }
 
 const char *dpe_niah_find(const char *spec, const char *key, size_t *n)

@@ -194,14 +194,12 @@ static char *without_nul(const struct dpe_json_scan_text *text)
     return bytes;
 }
 
-/* Numbers end where a ',', ']', '}' or white space stands; they are cut off by `end` later, when
- * the scan has passed what follows. */
-static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, size_t *end)
+/* A number is moved over the byte before it, which was passed, so that it is a C string. */
+static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item)
 {
     char c = dpe_json_scan_peek(scan);
-    size_t start = scan->at;
+    char *start = scan->text + scan->at;
     *item = (struct dpe_json_item){.kind = DPE_JSON_NULL, .text = nothing};
-    *end = 0;
     if (c == '"') {
         struct dpe_json_scan_text text = {0};
         item->kind = DPE_JSON_STRING;
@@ -211,7 +209,6 @@ static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, si
         item->text = without_nul(&text);
         return true;
     }
-    bool number = c == '-' || c == 'N' || c == 'I' || (c >= '0' && c <= '9');
     item->kind = c == '{'               ? DPE_JSON_OBJECT
                  : c == '['             ? DPE_JSON_LIST
                  : c == 't' || c == 'f' ? DPE_JSON_BOOL
@@ -219,62 +216,29 @@ static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, si
     if (!dpe_json_scan_skip(scan)) {
         return false;
     }
-    if (number) {
-        *end = scan->at;
-        item->text = scan->text + start;
-        item->kind = DPE_JSON_INTEGER;
-        for (size_t i = start; i < scan->at; i++) {
-            if (strchr(".eENI", scan->text[i]) != NULL) {
-                item->kind = DPE_JSON_REAL;
-            }
-        }
+    if (c == '-' || c == 'N' || c == 'I' || (c >= '0' && c <= '9')) {
+        size_t n = (size_t)(scan->text + scan->at - start);
+        item->text = memmove(start - 1, start, n);
+        item->text[n] = '\0';
+        item->kind = strpbrk(item->text, ".eENI") != NULL ? DPE_JSON_REAL : DPE_JSON_INTEGER;
     }
     return true;
-}
-
-static bool add_item(struct dpe_json_field *field, struct dpe_json_item item)
-{
-    if (!dpe_make_room(&field->items, field->n, sizeof *field->items)) {
-        return false;
-    }
-    field->items[field->n++] = item;
-    return true;
-}
-
-/* A number becomes a C string when the byte after it is overwritten. The scan must pass that byte
- * first, so the ends are kept here. */
-struct ends {
-    size_t last;
-};
-
-static void end_number(struct dpe_json_scan *scan, struct ends *ends, size_t next)
-{
-    if (ends->last > 0 && ends->last < scan->n) {
-        scan->text[ends->last] = '\0';
-    }
-    ends->last = next;
 }
 
 /* Read the value of a field. False if it is not valid or, with *memory false, out of memory. */
-static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field, struct ends *ends,
-                       bool *memory)
+static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field, bool *memory)
 {
-    size_t end = 0;
     if (dpe_json_scan_peek(scan) != '[') {
-        bool good = read_item(scan, &field->value, &end);
-        end_number(scan, ends, end);
-        return good;
+        return read_item(scan, &field->value);
     }
     field->value = (struct dpe_json_item){.kind = DPE_JSON_LIST, .text = nothing};
     dpe_json_scan_open(scan, '[');
     bool first = true;
     while (*memory && dpe_json_scan_element(scan, &first)) {
-        struct dpe_json_item item;
-        if (!read_item(scan, &item, &end)) {
+        *memory = dpe_make_room(&field->items, field->n, sizeof *field->items);
+        if (*memory && !read_item(scan, &field->items[field->n++])) {
             return false;
         }
-        *memory = add_item(field, item);
-        end_number(scan, ends, end);
     }
     return *memory && scan->problem == NULL;
 }
@@ -295,7 +259,6 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
 {
     struct dpe_json_scan scan = {.text = line, .n = n, .python = true};
     struct dpe_json_scan_text key = {0};
-    struct ends ends = {0};
     bool first = true, memory = true;
     *problem = DPE_JSONL_NO_OBJECT;
     for (size_t i = 0; i < n_fields; i++) {
@@ -315,7 +278,7 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is given twice", field->name);
         }
         if (field != NULL) {
-            read_field(&scan, field, &ends, &memory);
+            read_field(&scan, field, &memory);
         } else {
             dpe_json_scan_skip(&scan);
         }
@@ -327,7 +290,6 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
         return dpe_fail(err, DPE_BAD_DATA, "expected a JSON object: byte %zu: %s", scan.at + 1,
                         scan.problem);
     }
-    end_number(&scan, &ends, 0);
     *problem = DPE_JSONL_GOOD;
     return DPE_OK;
 }

@@ -1,6 +1,8 @@
 /* Heads that have one meaning, pages of other sites, and the memory of a body. */
 #include "eval/serve/guard.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -102,28 +104,6 @@ unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why)
 
 /* ----------------------------------------------------------------------------------------- who */
 
-/* Whether a text is four numbers up to 255 of which the first is 127. */
-static bool is_127(const char *text, size_t n)
-{
-    int parts = 0;
-    size_t at = 0;
-    while (parts < 4) {
-        int value = 0;
-        size_t digits = 0;
-        for (; at < n && digits < 3 && text[at] >= '0' && text[at] <= '9'; at++, digits++) {
-            value = 10 * value + (text[at] - '0');
-        }
-        if (digits == 0 || value > 255 || (parts == 0 && value != 127)) {
-            return false;
-        }
-        parts++;
-        if (parts < 4 && (at >= n || text[at++] != '.')) {
-            return false;
-        }
-    }
-    return at == n;
-}
-
 static bool equals(const char *text, size_t n, const char *other)
 {
     return other != NULL && strlen(other) == n && strncasecmp(text, other, n) == 0;
@@ -131,7 +111,11 @@ static bool equals(const char *text, size_t n, const char *other)
 
 static bool is_local(const char *name, size_t n)
 {
-    return equals(name, n, "localhost") || equals(name, n, "::1") || is_127(name, n);
+    unsigned char parts[4];
+    char text[INET_ADDRSTRLEN];
+    snprintf(text, sizeof text, "%.*s", n < sizeof text ? (int)n : 0, name);
+    return equals(name, n, "localhost") || equals(name, n, "::1") ||
+           (inet_pton(AF_INET, text, parts) == 1 && parts[0] == 127);
 }
 
 bool dpe_guard_is_loopback(const char *address)

@@ -103,8 +103,8 @@ static void put_echo(const struct dpe_serve_world *world, const struct dpe_serve
 {
     const struct dpe_serve_request *request = sequence->request;
     int64_t i = sequence->prompt - request->prompts;
-    if (request->texts[i] != NULL) {
-        dpe_text_append(text, request->texts[i], request->text_bytes[i], NULL);
+    if (request->texts[i].bytes != NULL) {
+        dpe_text_append(text, request->texts[i].bytes, request->texts[i].n, NULL);
     } else {
         dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, sequence->prompt->n, true,
                              text, NULL);
@@ -117,7 +117,7 @@ static bool has_no_part(const struct dpe_serve_world *world,
                         const struct dpe_serve_sequence *sequence, int64_t i)
 {
     const struct dpe_serve_request *request = sequence->request;
-    const char *text = request->texts[sequence->prompt - request->prompts];
+    const char *text = request->texts[sequence->prompt - request->prompts].bytes;
     const int prefix = dpe_tokenizer_prefix_size(world->tokenizer);
     if (text == NULL || !request->add_special || i >= prefix) {
         return false;
@@ -154,8 +154,8 @@ static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve
         begin_text(places, places->prompt);
     }
     int64_t at = places->counted.characters;
-    bytes_of(world, id, !prompt || request->texts[sequence->prompt - request->prompts] == NULL,
-             bytes);
+    bytes_of(world, id,
+             !prompt || request->texts[sequence->prompt - request->prompts].bytes == NULL, bytes);
     if (bytes->n > 0 && !(prompt && has_no_part(world, sequence, i))) {
         if (!places->begun) {
             cut_first(world, id, bytes);
@@ -323,35 +323,31 @@ static json_t *head(const struct dpe_serve_world *world, const struct dpe_serve_
                      (json_int_t)request->created, "model", world->name);
 }
 
+/* What is new of a sequence since `sent`: of all when nothing was. */
 static json_t *choice(const struct dpe_serve_world *world,
-                      const struct dpe_serve_sequence *sequence, int64_t index)
+                      const struct dpe_serve_sequence *sequence, struct dpe_serve_sent *sent,
+                      const char *key)
 {
     const struct dpe_serve_request *request = sequence->request;
+    const bool chat = request->kind == SERVE_CHAT;
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    DPE_SCOPED(dpe_serve_places_free) struct dpe_serve_places places = {0};
-    if (request->echo) {
+    if (!sent->begun && request->echo) {
         put_echo(world, sequence, &text);
     }
-    dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
-                    NULL);
-    json_t *made =
-        json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason", sequence->finish,
-                  "logprobs", dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
-    if (request->kind == SERVE_CHAT) {
-        json_object_set_new(
-            made, "message",
-            json_pack("{s:s,s:o}", "role", "assistant", "content", text_of(text.bytes, text.n)));
-    } else {
-        json_object_set_new(made, "text", text_of(text.bytes, text.n));
+    if (sequence->safe > sent->bytes) {
+        dpe_text_put_bytes(&text, sequence->text.bytes + sent->bytes, sequence->safe - sent->bytes);
     }
-    if (request->ids) {
-        json_t *ids = json_array();
-        for (int64_t i = 0; i < sequence->n_out; i++) {
-            json_array_append_new(ids, json_integer(sequence->out[i]));
-        }
-        json_object_set_new(made, "token_ids", ids);
+    json_t *said = text_of(text.bytes, text.n);
+    if (chat) {
+        said = json_pack("{s:s*,s:o}", "role", sent->begun ? NULL : "assistant", "content", said);
     }
-    return made;
+    sent->bytes = sequence->safe;
+    sent->begun = true;
+    sent->finished = sequence->finish != NULL;
+    return json_pack("{s:I,s:s?,s:o,s:o}", "index", (json_int_t)(sequence - request->sequences),
+                     "finish_reason", sequence->finish, "logprobs",
+                     dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
+                     chat ? key : "text", said);
 }
 
 /* One text for each prompt. */
@@ -409,8 +405,17 @@ json_t *dpe_serve_answer(const struct dpe_serve_world *world,
     json_t *choices = json_array();
     json_auto_t *plans = json_array();
     for (int64_t i = 0; i < request->n_sequences; i++) {
-        json_array_append_new(choices, choice(world, &request->sequences[i], i));
-        json_array_append_new(plans, plan_of(world, &request->sequences[i]));
+        const struct dpe_serve_sequence *sequence = &request->sequences[i];
+        struct dpe_serve_sent sent = {0};
+        json_t *made = choice(world, sequence, &sent, "message");
+        dpe_serve_places_free(&sent.places);
+        json_array_append_new(choices, made);
+        json_array_append_new(plans, plan_of(world, sequence));
+        json_t *ids = request->ids ? json_array() : NULL;
+        for (int64_t t = 0; ids != NULL && t < sequence->n_out; t++) {
+            json_array_append_new(ids, json_integer(sequence->out[t]));
+        }
+        json_object_set_new(made, "token_ids", ids); /* NULL: sets nothing */
     }
     json_object_set_new(answer, "choices", choices);
     json_object_set_new(answer, "usage", usage(request));
@@ -420,20 +425,6 @@ json_t *dpe_serve_answer(const struct dpe_serve_world *world,
 }
 
 /* --------------------------------------------------------------------------------------- pieces */
-
-static json_t *delta(const struct dpe_serve_request *request, const struct dpe_text *text,
-                     bool first)
-{
-    if (request->kind != SERVE_CHAT) {
-        return text_of(text->bytes, text->n);
-    }
-    json_t *made = json_object();
-    if (first) {
-        json_object_set_new(made, "role", json_string("assistant"));
-    }
-    json_object_set_new(made, "content", text_of(text->bytes, text->n));
-    return made;
-}
 
 json_t *dpe_serve_piece(const struct dpe_serve_world *world,
                         const struct dpe_serve_request *request, int64_t index,
@@ -445,27 +436,11 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     if (sent->finished || (sequence->safe == sent->bytes && !ended && !begins)) {
         return NULL;
     }
-    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    if (begins && request->echo) {
-        put_echo(world, sequence, &text);
-    }
-    if (sequence->safe > sent->bytes) {
-        dpe_text_append(&text, sequence->text.bytes + sent->bytes, sequence->safe - sent->bytes,
-                        NULL);
-    }
-    json_t *made =
-        json_pack("{s:I,s:o,s:o,s:o}", "index", (json_int_t)index, "finish_reason",
-                  ended ? json_string(sequence->finish) : json_null(), "logprobs",
-                  dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
-                  request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
     json_t *piece = head(world, request, true);
-    json_object_set_new(piece, "choices", json_pack("[o]", made));
+    json_object_set_new(piece, "choices", json_pack("[o]", choice(world, sequence, sent, "delta")));
     if (ended) {
         json_object_set_new(piece, "dpe", plan_of(world, sequence));
     }
-    sent->bytes = sequence->safe;
-    sent->begun = true;
-    sent->finished = ended;
     return piece;
 }
 
@@ -491,7 +466,6 @@ json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal)
     const char *known = refusal->code != NULL    ? refusal->code
                         : refusal->status == 401 ? "invalid_api_key"
                                                  : NULL;
-    json_t *code = known != NULL ? json_string(known) : json_null();
-    return json_pack("{s:{s:o,s:s,s:o,s:o}}", "error", "message", text, "type", type, "param",
-                     param, "code", code);
+    return json_pack("{s:{s:o,s:s,s:o,s:s?}}", "error", "message", text, "type", type, "param",
+                     param, "code", known);
 }

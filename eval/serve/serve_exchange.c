@@ -340,18 +340,13 @@ void dpe_serve_count_silence(struct dpe_serve_exchange *exchange, bool count)
 
 /* -------------------------------------------------------------------------------------- streams */
 
-/* Put "data: VALUE\n\n" behind what is there. Takes the value. */
-static bool event(struct dpe_serve_exchange *exchange, json_t *value)
+/* Put "data: VALUE\n\n" behind what is there; NULL: the end. Takes the value. */
+static void event(struct dpe_text *out, json_t *value)
 {
     DPE_OWNED char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : strdup("[DONE]");
     json_decref(value);
-    size_t n = bytes != NULL ? strlen(bytes) : 0;
-    char *out = bytes != NULL ? realloc(exchange->out, exchange->out_n + n + 9) : NULL;
-    if (out != NULL) {
-        exchange->out = out;
-        exchange->out_n += (size_t)sprintf(out + exchange->out_n, "data: %s\n\n", bytes);
-    }
-    return out != NULL;
+    out->failed = out->failed || bytes == NULL;
+    dpe_text_put(out, "data: %s\n\n", bytes != NULL ? bytes : "");
 }
 
 /* With the lock held: put what is new into `out`; false: out of memory. */
@@ -359,23 +354,26 @@ static bool gather(struct dpe_serve_exchange *exchange)
 {
     const struct dpe_serve_world *world = exchange->http->world;
     const struct dpe_serve_request *request = &exchange->request;
-    bool good = true;
-    for (int64_t i = 0; i < request->n_sequences && request->error.status == DPE_OK; i++) {
+    struct dpe_text *out = &exchange->out;
+    const bool failed = request->error.status != DPE_OK;
+    for (int64_t i = 0; i < request->n_sequences && !failed; i++) {
         json_t *piece = dpe_serve_piece(world, request, i, &exchange->sent[i]);
-        good = good && (piece == NULL || event(exchange, piece));
+        if (piece != NULL) {
+            event(out, piece);
+        }
     }
-    if (request->unfinished > 0 || exchange->done_sent) {
-        return good;
+    if (request->unfinished == 0 && !exchange->done_sent) {
+        if (failed) {
+            struct dpe_serve_refusal refusal = {0};
+            dpe_serve_refuse_error(&refusal, "", &request->error);
+            event(out, dpe_serve_error(&refusal));
+        } else if (request->usage) {
+            event(out, dpe_serve_usage_piece(world, request));
+        }
+        exchange->done_sent = true;
+        event(out, NULL);
     }
-    if (request->error.status != DPE_OK) {
-        struct dpe_serve_refusal refusal = {0};
-        dpe_serve_refuse_error(&refusal, "", &request->error);
-        good = good && event(exchange, dpe_serve_error(&refusal));
-    } else if (request->usage) {
-        good = good && event(exchange, dpe_serve_usage_piece(world, request));
-    }
-    exchange->done_sent = true;
-    return good && event(exchange, NULL);
+    return !out->failed;
 }
 
 /* libmicrohttpd asks for more bytes of a stream: wait until there are some. */
@@ -387,18 +385,18 @@ static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t mo
     const struct dpe_serve_request *request = &exchange->request;
     bool good = true;
     bool gone = false;
-    if (exchange->out_taken == exchange->out_n && !exchange->done_sent) {
-        exchange->out_taken = exchange->out_n = 0;
+    if (exchange->out_taken == exchange->out.n && !exchange->done_sent) {
+        exchange->out_taken = exchange->out.n = 0;
         dpe_serve_count_silence(exchange, false);
         pthread_mutex_lock(&engine->lock);
-        while ((good = gather(exchange)) && exchange->out_n == 0 && !gone) {
+        while ((good = gather(exchange)) && exchange->out.n == 0 && !gone) {
             wait_for_news(exchange);
             gone = request->cancelled && request->error.status == DPE_OK;
         }
         pthread_mutex_unlock(&engine->lock);
         dpe_serve_count_silence(exchange, true);
     }
-    size_t n = exchange->out_n - exchange->out_taken;
+    size_t n = exchange->out.n - exchange->out_taken;
     n = n < most ? n : most;
     if (!good || gone) {
         return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -406,7 +404,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t mo
     if (n == 0) {
         return MHD_CONTENT_READER_END_OF_STREAM;
     }
-    memcpy(bytes, exchange->out + exchange->out_taken, n);
+    memcpy(bytes, exchange->out.bytes + exchange->out_taken, n);
     exchange->out_taken += n;
     return (ssize_t)n;
 }

@@ -416,7 +416,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
     dpe_serve_body_free(exchange);
     exchange->http->answering--;
     free(exchange->sent);
-    free(exchange->out);
+    dpe_text_free(&exchange->out);
     free(exchange);
     *own = NULL;
 }

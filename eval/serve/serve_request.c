@@ -15,12 +15,10 @@ typedef struct dpe_serve_refusal refusal_t;
 static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                      int64_t i, const json_t *text, const char *key, refusal_t *refusal)
 {
-    request->texts[i] = dpe_alloc(json_string_length(text) + 1, 1);
-    if (request->texts[i] == NULL) {
+    if (dpe_text_append(&request->texts[i], json_string_value(text), json_string_length(text),
+                        NULL) != DPE_OK) {
         return dpe_serve_refuse(refusal, 500, "", "out of memory");
     }
-    memcpy(request->texts[i], json_string_value(text), json_string_length(text) + 1);
-    request->text_bytes[i] = json_string_length(text);
     return dpe_serve_encode(world, text, key, request->add_special, &request->prompts[i], refusal);
 }
 
@@ -34,8 +32,7 @@ static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t 
     request->n_prompts = (int64_t)n;
     request->prompts = dpe_alloc_zero(n, sizeof *request->prompts);
     request->texts = dpe_alloc_zero(n, sizeof *request->texts);
-    request->text_bytes = dpe_alloc_zero(n, sizeof *request->text_bytes);
-    return (request->prompts != NULL && request->texts != NULL && request->text_bytes != NULL) ||
+    return (request->prompts != NULL && request->texts != NULL) ||
            dpe_serve_refuse(refusal, 500, "", "out of memory");
 }
 
@@ -370,7 +367,7 @@ uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request)
     uint64_t bytes = 0;
     for (int64_t i = 0; i < request->n_prompts && request->prompts != NULL; i++) {
         bytes += 2 * sizeof *request->prompts[i].ids * request->prompts[i].n; /* a list that grew */
-        bytes += request->text_bytes != NULL ? request->text_bytes[i] : 0;
+        bytes += request->texts != NULL ? request->texts[i].n : 0;
     }
     for (int64_t i = 0; i < request->n_sequences && request->sequences != NULL; i++) {
         const struct dpe_serve_sequence *sequence = &request->sequences[i];
@@ -399,7 +396,7 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
             dpe_tokens_free(&request->prompts[i]);
         }
         if (request->texts != NULL) {
-            free(request->texts[i]);
+            dpe_text_free(&request->texts[i]);
         }
     }
     for (int64_t i = 0; i < request->n_stops; i++) {
@@ -412,6 +409,5 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     free(request->sequences);
     free(request->prompts);
     free(request->texts);
-    free(request->text_bytes);
     pthread_cond_destroy(&request->changed);
 }

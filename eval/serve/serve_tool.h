@@ -179,8 +179,8 @@ struct dpe_serve_exchange {
     bool has_request;
     struct dpe_serve_request request;
     struct dpe_serve_sent *sent; /* [sequences], of a stream */
-    char *out;                   /* bytes of a stream that were not taken yet */
-    size_t out_n, out_taken;
+    struct dpe_text out;         /* of a stream */
+    size_t out_taken;            /* bytes of it that the connection took */
     bool done_sent;
 };
 

@@ -68,6 +68,7 @@ static const struct dpe_suite_kind kinds[] = {
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS,
      .per_cent = true,
      .predictions = true,
+     .needs_data = true,
      .open = dpe_suite_open_ruler2},
     {.name = "infinitebench",
      .title = "InfiniteBench",
@@ -78,6 +79,7 @@ static const struct dpe_suite_kind kinds[] = {
      .score = "score by the official rules",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS | DPE_SUITE_SCORER,
      .predictions = true,
+     .needs_data = true,
      .open = dpe_suite_open_infinitebench},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -92,41 +94,37 @@ const struct dpe_suite_kind *dpe_suite_find(const char *name)
     return DPE_NAMED(kinds, name);
 }
 
-struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
-                                     const char *category, int64_t length, int64_t n_samples,
-                                     struct dpe_error *err)
+dpe_status dpe_suite_add(struct dpe_suite *suite, const char *label, const char *category,
+                         int64_t length, int64_t n_samples, struct dpe_task *task,
+                         struct dpe_error *err)
 {
-    struct dpe_suite_task made = {.length = length, .n_samples = n_samples};
-    int n = snprintf(made.task.name, sizeof made.task.name, "%s-%lld", label, (long long)length);
-    if (n < 0 || (size_t)n >= sizeof made.task.name || strlen(label) >= sizeof made.label ||
+    DPE_SCOPED(dpe_task_close) struct dpe_task taken = *task;
+    struct dpe_suite_task made = {.length = length,
+                                  .n_samples = dpe_least(n_samples, task->n_samples)};
+    *task = (struct dpe_task){0};
+    int n = snprintf(taken.name, sizeof taken.name, "%s-%lld", label, (long long)length);
+    if (n < 0 || (size_t)n >= sizeof taken.name || strlen(label) >= sizeof made.label ||
         strlen(category) >= sizeof made.category) {
-        dpe_fail(err, DPE_USAGE, "task \"%s\" at %lld tokens: the name is too long", label,
-                 (long long)length);
-        return NULL;
+        return dpe_fail(err, DPE_USAGE, "task \"%s\" at %lld tokens: the name is too long", label,
+                        (long long)length);
     }
     memcpy(made.label, label, strlen(label) + 1);
     memcpy(made.category, category, strlen(category) + 1);
-    if (DPE_ROOM(&suite->tasks, suite->n_tasks, err, "no memory for a task") != DPE_OK) {
-        return NULL;
-    }
-    suite->tasks[suite->n_tasks] = made;
-    return &suite->tasks[suite->n_tasks];
-}
-
-void dpe_suite_keep(struct dpe_suite *suite)
-{
-    struct dpe_suite_task *task = &suite->tasks[suite->n_tasks++];
-    task->n_samples = dpe_least(task->n_samples, task->task.n_samples);
-}
-
-dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_task *added,
-                                    struct dpe_source *source,
-                                    const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
-{
-    memcpy(source->name, added->task.name, sizeof source->name);
-    DPE_TRY(dpe_task_questions(source, tokenizer, &added->task, err));
-    dpe_suite_keep(suite);
+    DPE_TRY(DPE_ROOM(&suite->tasks, suite->n_tasks, err, "no memory for a task"));
+    made.task = taken;
+    taken = (struct dpe_task){0};
+    suite->tasks[suite->n_tasks++] = made;
     return DPE_OK;
+}
+
+dpe_status dpe_suite_add_questions(struct dpe_suite *suite, const struct dpe_score_task *of,
+                                   const struct dpe_suite_options *options, int64_t length,
+                                   struct dpe_source *source, struct dpe_error *err)
+{
+    struct dpe_task task = {0};
+    snprintf(source->name, sizeof source->name, "%s", of->name);
+    DPE_TRY(dpe_task_questions(source, options->tokenizer, &task, err));
+    return dpe_suite_add(suite, of->name, of->category, length, options->given.samples, &task, err);
 }
 
 dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,
@@ -147,6 +145,11 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
     }
     if (kind->needs_corpus && options->corpus == NULL) {
         return dpe_fail(err, DPE_USAGE, "the suite %s reads texts: give --corpus PATH", name);
+    }
+    if (kind->needs_data && options->given.data == NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "%s reads the benchmark's own files: give their folder with --data DIR",
+                        name);
     }
     suite->kind = kind;
     suite->perplexity = kind->perplexity;

@@ -37,7 +37,7 @@ struct dpe_suite_kind {
     const char *unit;        /**< in reports: what a mean is, for axes */
     const char *score; /**< what a score is; both NULL: the opener writes them into the suite */
     unsigned takes;    /**< DPE_SUITE_… */
-    bool needs_corpus;
+    bool needs_corpus, needs_data;
     bool generates;   /**< makes its samples itself unless `data` is given, which then words the
                            prompts instead of the template */
     bool perplexity;  /**< rows hold NLL sums, lower is better; else scores, higher is better */
@@ -51,30 +51,35 @@ const struct dpe_suite_kind *dpe_suite_kind(size_t i);
 /** NULL: not a suite. */
 const struct dpe_suite_kind *dpe_suite_find(const char *name);
 
-/** What suites are opened from; each takes what it needs. Pointers are borrowed for the suite's
- *  life. */
-struct dpe_suite_options {
-    const struct dpe_tokenizer *tokenizer;
-    const struct dpe_corpus *corpus; /**< NULL: none was given */
-    const char *chat_template;       /**< as dpe_chat_open names one, or NULL */
-    const int64_t *lengths;          /**< [n_lengths], tokens, ascending, distinct, ≥ 16 */
-    size_t n_lengths;
-    int64_t n_samples; /**< of each task, ≥ 1; a task may have fewer */
-    uint64_t seed;
-    struct dpe_niah_params niah;
-    const double *depths; /**< niah_grid: [n_depths], each 0 … 1, ascending, distinct */
-    size_t n_depths;
+/** What the command line sets for one suite or for all; NULL and 0: not given. */
+struct dpe_suite_given {
+    const char *chat_template; /**< as dpe_chat_open names one */
+    const char *niah;          /**< as dpe_niah_parse reads it */
+    const char *tasks;         /**< names of tasks or categories, separated by , or /; NULL: all */
+    const char *data;          /**< folder of official JSON lines; ruler without it generates */
+    const char *template_file; /**< NULL: the built-in one */
+    const char *squad, *hotpotqa; /**< ruler, generated: files of questions */
+    const char *scorer;           /**< infinitebench: "official" (NULL too), "official-2024-08" or
+                                       "string" (dpe_score_rule) */
+    int64_t samples;              /**< of each task; a task may have fewer */
     int64_t stride;     /**< ppl: 0 = the first L tokens of a book; ≥ 1 = a window of L slides so
                              far over the book */
     int64_t max_tokens; /**< ppl, sliding: of a book, 0 = all */
-    /* ruler, infinitebench: */
-    const char *tasks;         /**< names of tasks or categories, separated by , or /; NULL = all */
-    const char *data;          /**< folder of official JSON lines; ruler without it generates */
-    const char *template_file; /**< NULL = the built-in one */
-    const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */
-    const char *scorer;           /**< infinitebench: "official" (NULL too), "official-2024-08" or
-                                       "string" (dpe_score_rule) */
-    bool skip_bad;                /**< leave out lines of data that are not samples */
+};
+
+/** What suites are opened from; each takes what it needs. Pointers are borrowed for the suite's
+ *  life. */
+struct dpe_suite_options {
+    struct dpe_suite_given given; /**< samples ≥ 1 */
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus; /**< NULL: none was given */
+    const int64_t *lengths;          /**< [n_lengths], tokens, ascending, distinct, ≥ 16 */
+    size_t n_lengths;
+    uint64_t seed;
+    struct dpe_niah_params niah; /**< in place of the text that is given */
+    const double *depths;        /**< niah_grid: [n_depths], each 0 … 1, ascending, distinct */
+    size_t n_depths;
+    bool skip_bad; /**< leave out lines of data that are not samples */
 };
 
 /** A task at one length. */

@@ -11,32 +11,19 @@
 
 /* --------------------------------------------------------------------------------------- texts */
 
-/* The needle task of one length under `name`; its template's hash goes to `hash`. */
-static dpe_status open_needles(const struct dpe_suite_options *options,
-                               const struct dpe_niah_params *params, int64_t length,
-                               struct dpe_task *task, char hash[65], struct dpe_error *err)
-{
-    char name[sizeof task->name];
-    struct dpe_niah *niah = NULL;
-    snprintf(name, sizeof name, "%s", task->name);
-    DPE_TRY(dpe_niah_open(params, length, options->corpus, options->tokenizer,
-                          options->chat_template, options->seed, &niah, err));
-    snprintf(hash, 65, "%s", dpe_niah_template_hash(niah));
-    return dpe_task_niah(name, niah, options->tokenizer, task, err);
-}
-
+/* The needle task of one length; its template's hash goes to `hash`. */
 static dpe_status add_needles(const struct dpe_suite_options *options,
                               const struct dpe_niah_params *params, const char *label,
                               int64_t length, struct dpe_suite *suite, char hash[65],
                               struct dpe_error *err)
 {
-    struct dpe_suite_task *added = dpe_suite_add(suite, label, "", length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
-    DPE_TRY(open_needles(options, params, length, &added->task, hash, err));
-    dpe_suite_keep(suite);
-    return DPE_OK;
+    struct dpe_niah *niah = NULL;
+    struct dpe_task task = {0};
+    DPE_TRY(dpe_niah_open(params, length, options->corpus, options->tokenizer,
+                          options->given.chat_template, options->seed, &niah, err));
+    snprintf(hash, 65, "%s", dpe_niah_template_hash(niah));
+    DPE_TRY(dpe_task_niah(label, niah, options->tokenizer, &task, err));
+    return dpe_suite_add(suite, label, "", length, options->given.samples, &task, err);
 }
 
 static dpe_status describe(struct dpe_suite *suite, const struct dpe_niah_params *params,
@@ -83,23 +70,18 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
 static dpe_status add_books(const struct dpe_suite_options *options, int64_t length,
                             struct dpe_suite *suite, struct dpe_error *err)
 {
-    struct dpe_suite_task *added = dpe_suite_add(suite, "ppl", "", length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
-    char name[sizeof added->task.name];
-    snprintf(name, sizeof name, "%s", added->task.name);
+    static const char name[] = "ppl";
+    struct dpe_task task = {0};
     const struct dpe_ppl_options sliding = {.length = length,
-                                            .stride = options->stride,
-                                            .max_tokens = options->max_tokens,
+                                            .stride = options->given.stride,
+                                            .max_tokens = options->given.max_tokens,
                                             .special = options->niah.special};
-    DPE_TRY(options->stride > 0
-                ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding,
-                                       &added->task, &suite->skipped, err)
+    DPE_TRY(options->given.stride > 0
+                ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding, &task,
+                                       &suite->skipped, err)
                 : dpe_task_ppl(name, options->corpus, options->tokenizer, length,
-                               options->niah.special, &added->task, &suite->skipped, err));
-    dpe_suite_keep(suite);
-    return DPE_OK;
+                               options->niah.special, &task, &suite->skipped, err));
+    return dpe_suite_add(suite, name, "", length, options->given.samples, &task, err);
 }
 
 dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,
@@ -108,10 +90,10 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
     for (size_t i = 0; i < options->n_lengths; i++) {
         DPE_TRY(add_books(options, options->lengths[i], suite, err));
     }
-    DPE_TRY(
-        dpe_identity_addf(&suite->parameters, err, "stride", "%lld", (long long)options->stride));
+    DPE_TRY(dpe_identity_addf(&suite->parameters, err, "stride", "%lld",
+                              (long long)options->given.stride));
     DPE_TRY(dpe_identity_addf(&suite->parameters, err, "max_tokens", "%lld",
-                              (long long)options->max_tokens));
+                              (long long)options->given.max_tokens));
     return dpe_identity_add(&suite->parameters, "special", dpe_niah_specials[options->niah.special],
                             err);
 }
@@ -121,15 +103,10 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
 static dpe_status add_task(const struct dpe_suite_options *options, struct dpe_ruler *ruler,
                            size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
 {
-    const struct dpe_score_task *task = dpe_score_task("ruler", i);
     struct dpe_source source = {0};
-    struct dpe_suite_task *added =
-        dpe_suite_add(suite, task->name, task->category, length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
     DPE_TRY(dpe_ruler_source(ruler, dpe_ruler_kind(i), length, &source, err));
-    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
+    return dpe_suite_add_questions(suite, dpe_score_task("ruler", i), options, length, &source,
+                                   err);
 }
 
 static dpe_status open_generator(const struct dpe_suite_options *options, struct dpe_suite *suite,
@@ -138,10 +115,10 @@ static dpe_status open_generator(const struct dpe_suite_options *options, struct
     const struct dpe_ruler_options given = {
         .tokenizer = options->tokenizer,
         .corpus = options->corpus,
-        .chat_template = options->chat_template,
-        .template_file = options->template_file,
-        .squad = options->squad,
-        .hotpotqa = options->hotpotqa,
+        .chat_template = options->given.chat_template,
+        .template_file = options->given.template_file,
+        .squad = options->given.squad,
+        .hotpotqa = options->given.hotpotqa,
         .special = options->niah.special,
         .seed = options->seed,
         .max_length = options->lengths[options->n_lengths - 1],
@@ -169,7 +146,7 @@ static dpe_status identify_questions(const struct dpe_ruler *ruler, struct dpe_s
 static const char *lacking(const struct dpe_suite_options *options, const struct dpe_ruler *ruler,
                            const struct dpe_ruler_kind *kind)
 {
-    if (options->tasks != NULL) {
+    if (options->given.tasks != NULL) {
         return NULL;
     }
     if (kind->maker == &dpe_ruler_qa) {
@@ -193,7 +170,7 @@ static dpe_status add_tasks(const struct dpe_suite_options *options, struct dpe_
                            suite->lacks[0] != '\0' ? ", " : "", dpe_ruler_kind(i)->name, option);
             }
             if (option == NULL &&
-                dpe_suite_task_listed(options->tasks, dpe_score_task("ruler", i))) {
+                dpe_suite_task_listed(options->given.tasks, dpe_score_task("ruler", i))) {
                 DPE_TRY(add_task(options, ruler, i, options->lengths[l], suite, err));
             }
         }
@@ -313,14 +290,9 @@ static dpe_status add_file(const struct dpe_suite_options *options, const struct
     const struct dpe_score_task *task = dpe_score_task(files->name, i);
     const char *set = NULL;
     struct dpe_source source = {0};
-    struct dpe_suite_task *added =
-        dpe_suite_add(suite, task->name, task->category, length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
     const struct dpe_official_options official = {
         .shared = files->shared,
-        .folder = options->data,
+        .folder = options->given.data,
         .task = task,
         .tokenizer = options->tokenizer,
         .length = length,
@@ -329,7 +301,7 @@ static dpe_status add_file(const struct dpe_suite_options *options, const struct
         .score = dpe_score_rule(task, files->scorer, &set),
         .skip_bad = options->skip_bad};
     DPE_TRY(open_official(&official, suite, &source, err));
-    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
+    return dpe_suite_add_questions(suite, task, options, length, &source, err);
 }
 
 /* Those of its tasks that are asked for, at every length. */
@@ -338,7 +310,7 @@ static dpe_status add_files(const struct dpe_suite_options *options, const struc
 {
     for (size_t l = 0; l < options->n_lengths; l++) {
         for (size_t i = 0; dpe_score_task(files->name, i) != NULL; i++) {
-            if (dpe_suite_task_listed(options->tasks, dpe_score_task(files->name, i))) {
+            if (dpe_suite_task_listed(options->given.tasks, dpe_score_task(files->name, i))) {
                 DPE_TRY(add_file(options, files, i, options->lengths[l], suite, err));
             }
         }
@@ -349,8 +321,8 @@ static dpe_status add_files(const struct dpe_suite_options *options, const struc
 static dpe_status share(const struct dpe_suite_options *options, struct files *files,
                         struct dpe_error *err)
 {
-    return dpe_official_share(options->chat_template, dpe_tokenizer_path(options->tokenizer),
-                              options->template_file, files->fields, files->n_fields,
+    return dpe_official_share(options->given.chat_template, dpe_tokenizer_path(options->tokenizer),
+                              options->given.template_file, files->fields, files->n_fields,
                               &files->shared, err);
 }
 
@@ -368,8 +340,8 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
                                 struct dpe_error *err)
 {
     DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
-    DPE_TRY(dpe_suite_check_tasks("ruler", options->tasks, err));
-    if (options->data != NULL) {
+    DPE_TRY(dpe_suite_check_tasks("ruler", options->given.tasks, err));
+    if (options->given.data != NULL) {
         return read_ruler(options, suite, err);
     }
     DPE_TRY(open_generator(options, suite, &ruler, err));
@@ -384,13 +356,7 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
     /* A number, a copied question, or a copied document and what is said about it. */
     static const int64_t rooms[] = {32, 512, 1024, 512, 128, 1024, 1024, 512, 32, 32, 1024, 128};
     DPE_SCOPED(release_files) struct files files = {.name = "ruler2", .rooms = rooms};
-    if (options->data == NULL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "ruler2 reads the files of its own preparation: give the folder of its tasks with "
-            "--data DIR");
-    }
-    DPE_TRY(dpe_suite_check_tasks(files.name, options->tasks, err));
+    DPE_TRY(dpe_suite_check_tasks(files.name, options->given.tasks, err));
     DPE_TRY(share(options, &files, err));
     DPE_TRY(add_files(options, &files, suite, err));
     return dpe_official_identify(files.shared, &suite->parameters, err);
@@ -421,19 +387,14 @@ static const struct dpe_phrase_field infinitebench_fields[] = {
 static dpe_status check_infinitebench(const struct dpe_suite_options *options,
                                       struct dpe_error *err)
 {
-    if (options->data == NULL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "infinitebench reads the official files: give their folder with --data DIR");
-    }
     const struct dpe_score_task *first = dpe_score_task("infinitebench", 0);
     const char *name = NULL;
     char sets[80];
-    if (dpe_score_rule(first, options->scorer, &name) == NULL) {
+    if (dpe_score_rule(first, options->given.scorer, &name) == NULL) {
         return dpe_fail(err, DPE_USAGE, "--scorer: infinitebench has %s, found '%.40s'",
-                        dpe_score_sets(first, sets), options->scorer);
+                        dpe_score_sets(first, sets), options->given.scorer);
     }
-    return dpe_suite_check_tasks("infinitebench", options->tasks, err);
+    return dpe_suite_check_tasks("infinitebench", options->given.tasks, err);
 }
 
 /* The 8 tasks of the paper's table. */
@@ -441,13 +402,13 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err)
 {
     static const int64_t rooms[] = {40, 40, 40, 6, 12, 50, 5, 3};
-    const char *scorer = options->scorer == NULL ? "official" : options->scorer;
+    const char *scorer = options->given.scorer == NULL ? "official" : options->given.scorer;
     DPE_SCOPED(release_files)
     struct files files = {.name = "infinitebench",
                           .rooms = rooms,
                           .fields = infinitebench_fields,
                           .n_fields = sizeof infinitebench_fields / sizeof infinitebench_fields[0],
-                          .scorer = options->scorer};
+                          .scorer = options->given.scorer};
     snprintf(suite->score, sizeof suite->score, "score by the %s rules", scorer);
     DPE_TRY(check_infinitebench(options, err));
     DPE_TRY(share(options, &files, err));

@@ -13,18 +13,14 @@
 #include "eval/task/prompt.h"
 #include "eval/task/task.h"
 
-/** Room for one more task: its label, category, length and n_samples are set, n_samples as
- * requested; the caller opens `task` under the name that is already in it and calls dpe_suite_keep.
- * NULL if memory is out or a name is too long (see `err`, never NULL here). */
-struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
-                                     const char *category, int64_t length, int64_t n_samples,
-                                     struct dpe_error *err);
-/** The task of the last dpe_suite_add is open: count it, and run at most what it has. */
-void dpe_suite_keep(struct dpe_suite *suite);
-/** The same of the questions of a source, which the task takes over. */
-dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_task *added,
-                                    struct dpe_source *source,
-                                    const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
+/** Add a task, which it takes, on failure too, as "LABEL-LENGTH", with at most n_samples. */
+dpe_status dpe_suite_add(struct dpe_suite *suite, const char *label, const char *category,
+                         int64_t length, int64_t n_samples, struct dpe_task *task,
+                         struct dpe_error *err);
+/** The same of the questions of a source. */
+dpe_status dpe_suite_add_questions(struct dpe_suite *suite, const struct dpe_score_task *of,
+                                   const struct dpe_suite_options *options, int64_t length,
+                                   struct dpe_source *source, struct dpe_error *err);
 
 /* `suite` has its name and nothing else, `err` is not NULL. */
 dpe_suite_opener dpe_suite_open_niah, dpe_suite_open_grid, dpe_suite_open_ppl, dpe_suite_open_ruler,

@@ -78,10 +78,9 @@ static dpe_status run_window(struct dpe_session *session, const int32_t *ids, in
     return dpe_session_nll(session, ids + scored - 1, end - scored + 1, nll + scored - 1, err);
 }
 
-static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t index,
-                          struct dpe_row *row, struct dpe_error *err)
+static dpe_status run_book(const struct ppl_task *task, struct dpe_session *session, int64_t index,
+                           struct dpe_row *row, struct dpe_error *err)
 {
-    const struct ppl_task *task = state;
     const struct ppl_book *book = &task->books[index];
     int64_t n_scored = book->n - 1;
     DPE_OWNED double *nll = NULL;
@@ -109,6 +108,17 @@ static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t inde
     row->n_buckets = bucket_of(n_scored) + 1;
     row->buckets = buckets;
     buckets = NULL;
+    return DPE_OK;
+}
+
+static dpe_status run_ppl(void *state, const struct dpe_task_part *parts, int64_t n,
+                          struct dpe_error *err)
+{
+    for (const struct dpe_task_part *part = parts; part < parts + n; part++) {
+        for (int64_t i = 0; i < part->n; i++) {
+            DPE_TRY(run_book(state, part->session, part->indices[i], &part->rows[i], err));
+        }
+    }
     return DPE_OK;
 }
 

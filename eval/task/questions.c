@@ -473,13 +473,6 @@ static dpe_status run_questions(void *state, const struct dpe_task_part *parts, 
     return status;
 }
 
-static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
-                               struct dpe_row *row, struct dpe_error *err)
-{
-    const struct dpe_task_part part = {session, NULL, &index, 1, row};
-    return run_questions(state, &part, 1, err);
-}
-
 static void close_questions(void *state)
 {
     struct questions *questions = state;
@@ -508,8 +501,7 @@ dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokeni
     *task = (struct dpe_task){.n_samples = source->n_samples,
                               .together = source->together > 1 ? source->together : 1,
                               .state = state,
-                              .run = run_question,
-                              .run_many = run_questions,
+                              .run = run_questions,
                               .close = close_questions};
     memcpy(task->name, source->name, sizeof task->name);
     *source = (struct dpe_source){0};

@@ -66,95 +66,55 @@ void dpe_task_close(struct dpe_task *task)
     *task = (struct dpe_task){0};
 }
 
-static void row_begin(const struct dpe_task *task, const char *plan, int64_t index,
-                      struct dpe_row *row)
-{
-    dpe_row_init(row);
-    snprintf(row->plan, sizeof row->plan, "%s", plan);
-    snprintf(row->task, sizeof row->task, "%s", task->name);
-    row->sample = index;
-}
-
-static dpe_status run_once(const struct dpe_task *task, struct dpe_session *session,
-                           const char *plan, int64_t index, struct dpe_row *row,
-                           struct dpe_error *err)
-{
-    row_begin(task, plan, index, row);
-    double start = dpe_clock();
-    dpe_status status = task->run(task->state, session, index, row, err);
-    row->seconds = dpe_clock() - start;
-    return status;
-}
-
-dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                        int64_t index, struct dpe_row *row, struct dpe_error *err)
-{
-    struct dpe_error own = {0};
-    err = err == NULL ? &own : err;
-    if (index < 0 || index >= task->n_samples) {
-        return dpe_fail(err, DPE_USAGE, "task %s has no sample %lld", task->name, (long long)index);
-    }
-    DPE_SCOPED(dpe_row_free) struct dpe_row made = {0};
-    dpe_status status = run_once(task, session, plan, index, &made, err);
-    if (status == DPE_NONFINITE) {
-        dpe_row_free(&made);
-        status = run_once(task, session, plan, index, &made, err);
-    }
-    if (status == DPE_NONFINITE) {
-        made.status = DPE_ROW_NONFINITE;
-        made.layer = err->layer;
-        made.position = err->position;
-        status = DPE_OK;
-    }
-    DPE_TRY(status);
-    *row = made;
-    made = (struct dpe_row){0};
-    return DPE_OK;
-}
-
-static void free_rows(struct dpe_row *rows, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        dpe_row_free(&rows[i]);
-    }
-}
-
-static dpe_status run_many(const struct dpe_task *task, const struct dpe_task_part *parts,
-                           int64_t n, int64_t rows, struct dpe_error *err)
+static void free_rows(const struct dpe_task_part *parts, int64_t n)
 {
     for (int64_t p = 0; p < n; p++) {
         for (int64_t i = 0; i < parts[p].n; i++) {
-            row_begin(task, parts[p].plan, parts[p].indices[i], &parts[p].rows[i]);
+            dpe_row_free(&parts[p].rows[i]);
+        }
+    }
+}
+
+/* The rows are to be freed after failures too. */
+static dpe_status run(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
+                      int64_t rows, struct dpe_error *err)
+{
+    for (int64_t p = 0; p < n; p++) {
+        for (int64_t i = 0; i < parts[p].n; i++) {
+            struct dpe_row *row = &parts[p].rows[i];
+            dpe_row_init(row);
+            snprintf(row->plan, sizeof row->plan, "%s", parts[p].plan);
+            snprintf(row->task, sizeof row->task, "%s", task->name);
+            row->sample = parts[p].indices[i];
         }
     }
     double start = dpe_clock();
-    dpe_status status = task->run_many(task->state, parts, n, err);
+    const dpe_status status = task->run(task->state, parts, n, err);
+    double seconds = (dpe_clock() - start) / (double)rows;
     for (int64_t p = 0; p < n; p++) {
         for (int64_t i = 0; i < parts[p].n; i++) {
-            parts[p].rows[i].seconds = (dpe_clock() - start) / (double)rows;
-        }
-        if (status != DPE_OK) {
-            free_rows(parts[p].rows, parts[p].n);
+            parts[p].rows[i].seconds = seconds;
         }
     }
     return status;
 }
 
-/* One after another; what there is goes after a failure. */
-static dpe_status run_each(const struct dpe_task *task, const struct dpe_task_part *parts,
-                           int64_t n, struct dpe_error *err)
+/* One by one, for the second time. */
+static dpe_status run_again(const struct dpe_task *task, const struct dpe_task_part *part,
+                            struct dpe_error *err)
 {
-    for (int64_t i = 0; i < parts->n && n > 0; i++) {
-        const dpe_status status = dpe_task_row(task, parts->session, parts->plan, parts->indices[i],
-                                               &parts->rows[i], err);
-        if (status != DPE_OK) {
-            free_rows(parts->rows, i);
-            return status;
+    dpe_status status = DPE_OK;
+    for (int64_t i = 0; i < part->n && status == DPE_OK; i++) {
+        struct dpe_row *row = &part->rows[i];
+        const struct dpe_task_part one = {part->session, part->plan, part->indices + i, 1, row};
+        dpe_row_free(row);
+        status = run(task, &one, 1, 1, err);
+        if (status == DPE_NONFINITE) {
+            row->status = DPE_ROW_NONFINITE;
+            row->layer = err->layer;
+            row->position = err->position;
+            status = DPE_OK;
         }
-    }
-    const dpe_status status = n > 1 ? run_each(task, parts + 1, n - 1, err) : DPE_OK;
-    if (status != DPE_OK) {
-        free_rows(parts->rows, parts->n);
     }
     return status;
 }
@@ -162,19 +122,36 @@ static dpe_status run_each(const struct dpe_task *task, const struct dpe_task_pa
 dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
                          struct dpe_error *err)
 {
-    dpe_status status = DPE_NONFINITE;
-    bool there = true;
+    struct dpe_error own = {0};
     int64_t rows = 0;
+    err = err == NULL ? &own : err;
     for (int64_t p = 0; p < n; p++) {
         rows += parts[p].n;
         for (int64_t i = 0; i < parts[p].n; i++) {
-            there = there && parts[p].indices[i] >= 0 && parts[p].indices[i] < task->n_samples;
+            if (parts[p].indices[i] < 0 || parts[p].indices[i] >= task->n_samples) {
+                return dpe_fail(err, DPE_USAGE, "task %s has no sample %lld", task->name,
+                                (long long)parts[p].indices[i]);
+            }
         }
     }
-    if (rows > 1 && there && task->run_many != NULL) {
-        status = run_many(task, parts, n, rows, err);
+    dpe_status status = run(task, parts, n, rows, err);
+    if (status == DPE_NONFINITE) {
+        status = DPE_OK;
+        for (int64_t p = 0; p < n && status == DPE_OK; p++) {
+            status = run_again(task, &parts[p], err);
+        }
     }
-    return status != DPE_NONFINITE ? status : run_each(task, parts, n, err);
+    if (status != DPE_OK) {
+        free_rows(parts, n);
+    }
+    return status;
+}
+
+dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                        int64_t index, struct dpe_row *row, struct dpe_error *err)
+{
+    const struct dpe_task_part part = {session, plan, &index, 1, row};
+    return dpe_task_rows(task, &part, 1, err);
 }
 
 dpe_status dpe_task_rows_of_items(const struct dpe_task *task, const struct dpe_job_rows *parts,

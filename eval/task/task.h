@@ -45,16 +45,11 @@ struct dpe_task {
     int64_t n_samples; /**< how many there are at most (books long enough); INT64_MAX: no end */
     int64_t together; /**< samples in a row that share a context, ≥ 1: with N, iN … iN + N − 1 */
     void *state;
-    /** Run sample `index` in a session whose plan is set and whose cache it may clear; fill
-     * everything of the row but plan, task, sample and seconds. DPE_NONFINITE is handled by
-     * dpe_task_row. */
-    dpe_status (*run)(void *state, struct dpe_session *session, int64_t index, struct dpe_row *row,
+    /** Run the samples of n parts in their sessions, whose plans are set and whose caches it may
+     * clear; fill everything of the rows but plan, task, sample and seconds. DPE_NONFINITE is
+     * handled by dpe_task_rows. */
+    dpe_status (*run)(void *state, const struct dpe_task_part *parts, int64_t n,
                       struct dpe_error *err);
-    /** The same for the samples of several sessions beside each other at once, where that is
-     *  cheaper (NULL: it never is): rows as `run` would fill them, up to the rounding of a batch.
-     */
-    dpe_status (*run_many)(void *state, const struct dpe_task_part *parts, int64_t n,
-                           struct dpe_error *err);
     void (*close)(void *state);
 };
 /** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
@@ -123,17 +118,16 @@ size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
 const int32_t *dpe_task_ppl_tokens(const struct dpe_task *task, int64_t index);
 void dpe_task_close(struct dpe_task *task);
 
-/** One row of `task` under the session's plan: runs the sample, times it, retries once on
- * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
-dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                        int64_t index, struct dpe_row *row, struct dpe_error *err);
-
-/** dpe_task_row for the samples of n parts: what prompts of a part have in common is computed once,
- *  and all are decoded together, as far as the sessions have branches and room; what is read, and
- *  its bits, do not depend on these. Samples with non-finite logits among them are run again one by
- *  one. Each row's seconds are its share of the whole. */
+/** Rows of the samples of n parts, under the plans of their sessions: what prompts of a part have
+ * in common is computed once, and all are decoded together, as far as the sessions have branches
+ * and room; what is read, and its bits, do not depend on these. Samples with non-finite logits
+ * among them are run again one by one, and recorded as DPE_ROW_NONFINITE when that fails too. Each
+ * row's seconds are its share of the whole. */
 dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
                          struct dpe_error *err);
+/** The same of one. */
+dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                        int64_t index, struct dpe_row *row, struct dpe_error *err);
 
 struct dpe_job;
 struct dpe_job_rows;

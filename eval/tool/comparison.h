@@ -18,18 +18,12 @@ enum {
     EVAL_MAX_SAMPLES = 1000000,
 };
 
-/** What the command line sets for one suite or for all; NULL and 0: not given. */
-struct dpe_eval_overrides {
-    const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
-    int64_t samples, stride, max_tokens;
-};
-
 /** A suite on the command line. */
 struct dpe_eval_suite {
     const char *name;
-    struct dpe_eval_overrides own; /**< the keys after its name */
-    char *text;                    /**< owned: what both point into */
-    char *parameters;              /**< owned: own.niah */
+    struct dpe_suite_given own; /**< the keys after its name */
+    char *text;                 /**< owned: what both point into */
+    char *parameters;           /**< owned: own.niah */
 };
 
 /** The command line. */
@@ -45,7 +39,7 @@ struct dpe_eval_arguments {
     int n_lengths;
     const char *against; /**< NULL: the last table, or else the first method */
     bool official, other_model, details;
-    struct dpe_eval_overrides general; /**< options: for every suite that takes them */
+    struct dpe_suite_given general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
     bool special_given;
     bool grid;
@@ -97,7 +91,7 @@ void dpe_eval_suites_free(struct dpe_eval_arguments *args);
 void dpe_eval_check_suites(struct dpe_command_line *state, const struct dpe_eval_arguments *args);
 /** A suite's own keys and, for what they leave open, the options. `niah` is the suite's own if it
  *  has one; the needle parameters of both count (general first). */
-struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite);
+struct dpe_suite_given dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite);
 
 /** A row of a comparison. */
 struct dpe_eval_method {

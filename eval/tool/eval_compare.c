@@ -27,7 +27,7 @@ static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_e
  * wrapped only if the command line says so. */
 static const char *chat_template_of(const struct dpe_eval_arguments *args, int i)
 {
-    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_suite_given overrides = dpe_eval_overrides_of(args, i);
     const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[i]);
     bool takes = (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
     bool whole = kind->generates && overrides.data != NULL;
@@ -39,27 +39,21 @@ static const char *chat_template_of(const struct dpe_eval_arguments *args, int i
 static dpe_status open_suite(struct dpe_comparison *comparison, int i, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = comparison->args;
-    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
     struct dpe_suite_options options = {
+        .given = dpe_eval_overrides_of(args, i),
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
-        .chat_template = chat_template_of(args, i),
         .lengths = comparison->lengths,
         .n_lengths = (size_t)comparison->n_lengths,
-        .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
         .seed = args->job.seed,
         .depths = args->depths,
         .n_depths = (size_t)args->n_depths,
-        .stride = overrides.stride,
-        .max_tokens = overrides.max_tokens,
-        .tasks = overrides.tasks,
-        .data = overrides.data,
-        .template_file = overrides.template_file,
-        .squad = overrides.squad,
-        .hotpotqa = overrides.hotpotqa,
-        .scorer = overrides.scorer,
         .skip_bad = args->skip_bad,
     };
+    options.given.chat_template = chat_template_of(args, i);
+    if (options.given.samples == 0) {
+        options.given.samples = args->job.samples;
+    }
     /* For needles: a book's or a question's special tokens are --special-in-text's business. */
     bool needles = (dpe_eval_kind_of(&args->suites[i])->takes & DPE_SUITE_NEEDLES) != 0;
     const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};

@@ -213,9 +213,10 @@ static void drop_result(struct dpe_kld_result *result)
     dpe_datasets_drop(&dpe_kld_kind, result, made);
 }
 
-/* The results of the rows so far; to be dropped after failures too. */
+/* The results of the rows so far, which are to be dropped after failures too, and what keeping the
+ * base changed. */
 static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
-                            struct dpe_error *err)
+                            struct dpe_kld_rounding *rounding, struct dpe_error *err)
 {
     *result =
         (struct dpe_kld_result){.n = {kld->comparison.n_methods, dpe_kld_buckets(kld->length - 1)},
@@ -223,6 +224,7 @@ static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result
     DPE_OWNED const struct dpe_kld_token **texts = NULL;
     DPE_TRY(dpe_datasets_make(&dpe_kld_kind, result, made, err));
     DPE_TRY(DPE_NEW(&texts, (size_t)kld->n_texts, err, "out of memory for results"));
+    DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, rounding, err));
     return fill_cells(kld, texts, result, err);
 }
 
@@ -239,14 +241,11 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
         {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
     };
     DPE_SCOPED(drop_result) struct dpe_kld_result result = {0};
-    DPE_TRY(result_of(kld, &result, err));
+    struct dpe_kld_rounding rounding;
+    DPE_TRY(result_of(kld, &result, &rounding, err));
     dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1]);
-    }
-    struct dpe_kld_rounding rounding = {0};
-    if (kld->saved != NULL) {
-        DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
     }
     dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean);
     dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most);
@@ -277,11 +276,8 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
 {
     const struct kld *kld = state;
     DPE_SCOPED(drop_result) struct dpe_kld_result result = {0};
-    struct dpe_kld_rounding rounding = {0};
-    DPE_TRY(result_of(kld, &result, err));
-    if (kld->saved != NULL) {
-        DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
-    }
+    struct dpe_kld_rounding rounding;
+    DPE_TRY(result_of(kld, &result, &rounding, err));
     if (kld->comparison.args->job.json) {
         return print_result(kld, &result, err);
     }

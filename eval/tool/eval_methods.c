@@ -406,7 +406,7 @@ static struct dpe_job_batch together_at_once(const struct dpe_comparison *compar
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
         wanted.batch = dpe_most(dpe_least(together, task->n_samples), wanted.batch);
-        wanted.answers = wanted.answers || task->task.run_many != NULL;
+        wanted.answers = wanted.answers || !comparison->suites[i].perplexity;
     }
     wanted.batch = wanted.together = dpe_least(wanted.batch, MOST);
     return wanted;

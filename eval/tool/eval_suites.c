@@ -41,7 +41,7 @@ struct entry {
 };
 enum { MAX_ENTRIES = 16 };
 
-static size_t list_overrides(struct dpe_eval_overrides *of, struct entry *entries)
+static size_t list_overrides(struct dpe_suite_given *of, struct entry *entries)
 {
     const struct entry all[] = {
         {"samples", EVERY, NULL, &of->samples},
@@ -70,9 +70,9 @@ static bool given(const struct entry *entry)
     return entry->text != NULL ? *entry->text != NULL : *entry->number != 0;
 }
 
-struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite)
+struct dpe_suite_given dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite)
 {
-    struct dpe_eval_overrides merged = args->suites[suite].own, general = args->general;
+    struct dpe_suite_given merged = args->suites[suite].own, general = args->general;
     struct entry own[MAX_ENTRIES], other[MAX_ENTRIES];
     size_t n = list_overrides(&merged, own);
     list_overrides(&general, other);
@@ -109,7 +109,7 @@ static void refuse_key(struct dpe_command_line *state, const struct dpe_eval_sui
                        const char *item)
 {
     bool needles = (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) != 0;
-    struct dpe_eval_overrides none = {0};
+    struct dpe_suite_given none = {0};
     struct entry entries[MAX_ENTRIES];
     char known[256] = "";
     size_t n = list_overrides(&none, entries);
@@ -284,7 +284,7 @@ static void refuse_unused(struct dpe_command_line *state, const struct dpe_eval_
         any |= dpe_eval_kind_of(&args->suites[i])->takes;
         predictions = predictions || dpe_eval_kind_of(&args->suites[i])->predictions;
     }
-    struct dpe_eval_overrides general = args->general;
+    struct dpe_suite_given general = args->general;
     struct entry entries[MAX_ENTRIES];
     char text[128];
     size_t n = list_overrides(&general, entries);
@@ -319,8 +319,8 @@ static bool words_data(const struct dpe_eval_arguments *args)
 static void refuse_overrides(struct dpe_command_line *state, const struct dpe_eval_arguments *args,
                              int suite)
 {
-    const struct dpe_eval_overrides all = dpe_eval_overrides_of(args, suite);
-    const struct dpe_eval_overrides *own = &args->suites[suite].own;
+    const struct dpe_suite_given all = dpe_eval_overrides_of(args, suite);
+    const struct dpe_suite_given *own = &args->suites[suite].own;
     const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[suite]);
     if ((kind->takes & DPE_SUITE_DEPTHS) != 0 &&
         (has_parameter(own->niah) || (args->n_suites == 1 && has_parameter(args->general.niah)))) {

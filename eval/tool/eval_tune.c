@@ -44,7 +44,7 @@ static dpe_status add_arm(const struct dpe_job *job, struct dpe_tune_group *grou
     *arm = (struct dpe_tune_arm){
         .raced = {.spec = group->settings.specs[setting], .plan = arm->key, .dropped = -1}};
     dpe_status status = dpe_plan_make(arm->raced.spec, context, &arm->plan, err);
-    if (status == DPE_USAGE && setting > 0 && strchr(group->result.method, ':') == NULL) {
+    if (status == DPE_USAGE && setting > 0 && strchr(group->result->method, ':') == NULL) {
         dpe_log_info("%s at %lld tokens is left out: %s", arm->raced.spec,
                      (long long)context->length, err->text);
         *err = (struct dpe_error){0};
@@ -71,7 +71,7 @@ static dpe_status open_group(struct dpe_tuning *tuning, struct dpe_tune_group *g
     struct dpe_plan_context context =
         dpe_job_context(&tuning->comparison.job, tuning->comparison.lengths[group->length]);
     context.official = args->official;
-    DPE_TRY(dpe_tune_expand(group->result.method, &context, args->tune_temperature,
+    DPE_TRY(dpe_tune_expand(group->result->method, &context, args->tune_temperature,
                             &group->settings, err));
     DPE_TRY(DPE_NEW(&group->arms, (size_t)group->settings.n, err, "out of memory for %d settings",
                     group->settings.n));
@@ -98,7 +98,7 @@ static dpe_status check_budget(const struct dpe_tuning *tuning, struct dpe_error
     return dpe_fail(err, DPE_USAGE,
                     "--budget: %s has %d settings, of which each needs %lld samples: expected "
                     "at least %lld rows, found %lld",
-                    most->result.method, most->n_arms, (long long)round,
+                    most->result->method, most->n_arms, (long long)round,
                     (long long)(most->n_arms * round), (long long)tuning->budget);
 }
 
@@ -107,6 +107,8 @@ static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
     const struct dpe_eval_arguments *args = tuning->comparison.args;
     int n = args->n_methods * args->n_lengths;
     DPE_TRY(DPE_NEW(&tuning->groups, (size_t)n, err, "out of memory for %d methods", n));
+    DPE_TRY(DPE_NEW(&tuning->result.tuned, (size_t)n, err, "out of memory for %d methods", n));
+    tuning->result.n[0] = n;
     for (int i = 0; i < args->n_methods; i++) {
         for (int k = 0; k < i; k++) {
             if (strcmp(args->methods[i], args->methods[k]) == 0) {
@@ -116,9 +118,10 @@ static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
     }
     while (tuning->n_groups < n) {
         struct dpe_tune_group *group = &tuning->groups[tuning->n_groups];
-        group->result.method = args->methods[tuning->n_groups % args->n_methods];
+        group->result = &tuning->result.tuned[tuning->n_groups];
+        group->result->method = args->methods[tuning->n_groups % args->n_methods];
         group->length = tuning->n_groups / args->n_methods;
-        group->result.length = tuning->comparison.lengths[group->length];
+        group->result->length = tuning->comparison.lengths[group->length];
         tuning->n_groups++;
         DPE_TRY(open_group(tuning, group, err));
     }
@@ -153,6 +156,7 @@ static void free_groups(struct dpe_tuning *tuning)
         dpe_tune_settings_free(&tuning->groups[g].settings);
     }
     free(tuning->groups);
+    free(tuning->result.tuned);
 }
 
 /* --------------------------------------------------------------------------------------- search */
@@ -205,15 +209,15 @@ static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group 
     dpe_detect_search_free(search);
     DPE_TRY(dpe_detect_search_replay(&options, &source, search, err));
     group->chosen = search->best;
-    group->result.chosen = group->arms[group->chosen].raced.spec;
-    group->result.rows = 0;
-    group->result.samples = search->tried[search->best].contexts[DPE_DETECT_NEEDLES] * per_round;
+    group->result->chosen = group->arms[group->chosen].raced.spec;
+    group->result->rows = 0;
+    group->result->samples = search->tried[search->best].contexts[DPE_DETECT_NEEDLES] * per_round;
     for (int i = 0; i < search->n; i++) {
         struct dpe_raced *raced = &group->arms[i].raced;
         raced->samples = search->tried[i].contexts[DPE_DETECT_NEEDLES] * per_round;
-        raced->dropped = raced->samples < group->result.samples ? raced->samples : -1;
+        raced->dropped = raced->samples < group->result->samples ? raced->samples : -1;
         raced->mean = search->tried[i].found.n > 0 ? search->tried[i].found.mean : (double)NAN;
-        group->result.rows += raced->samples;
+        group->result->rows += raced->samples;
     }
     return DPE_OK;
 }
@@ -338,13 +342,13 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
             scores[i] = score_of(tuning, i < 2 * n ? group : against, arms[i / n],
                                  dpe_tune_first_fresh(tuning) + (int64_t)(i % n));
         }
-        group->result.plain = dpe_bootstrap_share(scores, n, &how);
-        group->result.tuned = dpe_bootstrap_share(scores + n, n, &how);
+        group->result->plain = dpe_bootstrap_share(scores, n, &how);
+        group->result->tuned = dpe_bootstrap_share(scores + n, n, &how);
         /* What a setting is compared with may be itself. */
         const double *plain = arms[0] == arms[1] ? scores + n : scores;
         const double *first = arms[2] == arms[1] ? scores + n : scores + 2 * n;
-        group->result.gain = dpe_compare(scores + n, plain, n, true, &how);
-        group->result.ahead = dpe_compare(scores + n, first, n, true, &how);
+        group->result->gain = dpe_compare(scores + n, plain, n, true, &how);
+        group->result->ahead = dpe_compare(scores + n, first, n, true, &how);
     }
     return DPE_OK;
 }

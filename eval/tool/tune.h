@@ -44,15 +44,17 @@ struct dpe_tune_group {
     struct dpe_tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
     int n_arms, chosen;
     struct dpe_detect_search search; /**< its candidates are the arms, in their order */
-    struct dpe_tuned result; /**< its intervals and differences, of fresh samples, once those ran */
+    struct dpe_tuned *result;        /**< in those of the tuning */
 };
 
 struct dpe_tuning {
     struct dpe_comparison comparison; /**< job, suite, lengths */
     struct dpe_tune_group *groups;    /**< [n_groups]: by length, then as given */
     int n_groups;
-    int64_t budget; /**< rows of a method at a length */
-    int64_t fresh;  /**< samples */
+    struct dpe_tune_result result; /**< of each group; intervals and differences are of fresh
+                                        samples, once those ran */
+    int64_t budget;                /**< rows of a method at a length */
+    int64_t fresh;                 /**< samples */
 };
 
 /** The task at a length. */

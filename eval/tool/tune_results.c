@@ -10,28 +10,6 @@
 
 /* ---------------------------------------------------------------------------------------- table */
 
-/* The caller frees result->tuned. */
-static dpe_status result_of(const struct dpe_tuning *tuning, struct dpe_tune_result *result,
-                            struct dpe_error *err)
-{
-    *result = (struct dpe_tune_result){.n = {tuning->n_groups}};
-    DPE_TRY(DPE_NEW(&result->tuned, (size_t)tuning->n_groups, err, "out of memory for results"));
-    for (int g = 0; g < tuning->n_groups; g++) {
-        result->tuned[g] = tuning->groups[g].result;
-    }
-    return DPE_OK;
-}
-
-static dpe_status put_groups(const struct dpe_tuning *tuning, struct dpe_h5 *table,
-                             struct dpe_error *err)
-{
-    struct dpe_tune_result result;
-    DPE_TRY(result_of(tuning, &result, err));
-    dpe_datasets_put(&dpe_tune_kind, &result, "/tune", table);
-    free(result.tuned);
-    return DPE_OK;
-}
-
 static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table,
                            struct dpe_error *err)
 {
@@ -57,7 +35,7 @@ dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
                         struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = tuning->comparison.args;
-    DPE_TRY(put_groups(tuning, table, err));
+    dpe_datasets_put(&dpe_tune_kind, &tuning->result, "/tune", table);
     DPE_TRY(put_arms(tuning, table, err));
     dpe_h5_attr_i64(table, "/tune", "seed", (int64_t)args->job.seed);
     dpe_h5_attr_i64(table, "/tune", "trained_length", tuning->comparison.job.trained_length);
@@ -88,15 +66,12 @@ static struct dpe_result *begin_document(const struct dpe_tuning *tuning)
 /* The same for scripts: a row for each length and method. */
 static dpe_status print_document(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
-    struct dpe_tune_result result;
-    DPE_TRY(result_of(tuning, &result, err));
     struct dpe_result *out = begin_document(tuning);
     for (int g = 0; g < tuning->n_groups; g++) {
         dpe_result_row(out, "results");
         dpe_result_whole(out, "settings", tuning->groups[g].n_arms);
-        dpe_datasets_fields(&dpe_tune_kind, &result, "method", g, out);
+        dpe_datasets_fields(&dpe_tune_kind, &tuning->result, "method", g, out);
     }
-    free(result.tuned);
     return dpe_result_print(out, err);
 }
 
@@ -106,11 +81,8 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err)
     if (tuning->comparison.args->job.json) {
         return print_document(tuning, err);
     }
-    struct dpe_tune_result result;
     struct dpe_page page = {.printed = true, .err = err};
-    DPE_TRY(result_of(tuning, &result, err));
-    dpe_words_tune(&page, &result, tuning->fresh);
-    free(result.tuned);
+    dpe_words_tune(&page, &tuning->result, tuning->fresh);
     return dpe_page_print(&page, false);
 }
 
@@ -146,8 +118,8 @@ static void print_settings(const struct dpe_tuning *tuning)
     dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
-        dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->result.method, ":"),
-                  group->result.method, (long long)group->result.length, group->n_arms,
+        dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->result->method, ":"),
+                  group->result->method, (long long)group->result->length, group->n_arms,
                   (long long)search_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
 }
@@ -161,10 +133,10 @@ static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dp
         const struct dpe_tune_group *group = &tuning->groups[g];
         int64_t n = search_rows(tuning, group) + fresh_rows(tuning, group);
         rows += n;
-        tokens += (double)n * (double)group->result.length;
+        tokens += (double)n * (double)group->result->length;
         dpe_result_row(out, "methods");
-        dpe_result_text(out, "method", group->result.method);
-        dpe_result_whole(out, "length", group->result.length);
+        dpe_result_text(out, "method", group->result->method);
+        dpe_result_whole(out, "length", group->result->length);
         dpe_result_whole(out, "settings", group->n_arms);
         dpe_result_whole(out, "search_rows", search_rows(tuning, group));
         dpe_result_whole(out, "fresh_rows", fresh_rows(tuning, group));

@@ -37,9 +37,9 @@ static struct dpe_suite_options usual(const char *tasks)
     struct dpe_suite_options options = {.tokenizer = tokenizer,
                                         .lengths = lengths,
                                         .n_lengths = 1,
-                                        .n_samples = 100,
-                                        .tasks = tasks,
-                                        .data = folder};
+                                        .given.samples = 100,
+                                        .given.tasks = tasks,
+                                        .given.data = folder};
     dpe_niah_defaults(&options.niah);
     return options;
 }
@@ -160,7 +160,7 @@ static void ruler2_questions_are_prompts(void **state)
     assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "expected_answer"));
     dpe_suite_close(&suite);
-    options.data = NULL;
+    options.given.data = NULL;
     assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_USAGE);
     dpe_suite_close(&suite);
 }
@@ -247,7 +247,7 @@ static void suites_open(void **state)
     options.lengths = two;
     options.n_lengths = 2;
     options.skip_bad = true;
-    options.scorer = "string";
+    options.given.scorer = "string";
     if (dpe_suite_open("infinitebench", &options, &suite, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -262,7 +262,7 @@ static void suites_open(void **state)
     options = usual("QA");
     assert_int_equal(dpe_suite_open("ruler", &options, &suite, &err), DPE_NO_INPUT);
     assert_non_null(strstr(err.text, "no file for the task qa_2: expected qa_2.jsonl"));
-    options.tasks = "qa_1";
+    options.given.tasks = "qa_1";
     assert_int_equal(dpe_suite_open("ruler", &options, &suite, &err), DPE_OK);
     assert_string_equal(suite.tasks[0].category, "QA");
     dpe_suite_close(&suite);
@@ -324,13 +324,13 @@ static void suites_refuse(void **state)
     struct dpe_suite_options options = usual("passkey,vt");
     refused("infinitebench", options, DPE_USAGE, "infinitebench has no task \"vt\"");
     options = usual(NULL);
-    options.scorer = "part";
+    options.given.scorer = "part";
     refused("infinitebench", options, DPE_USAGE,
             "infinitebench has official, official-2024-08 and string");
-    options.data = NULL;
+    options.given.data = NULL;
     refused("infinitebench", options, DPE_USAGE, "give their folder with --data DIR");
     options = usual("vt");
-    options.data = "/nonexistent";
+    options.given.data = "/nonexistent";
     refused("ruler", options, DPE_NO_INPUT, "/nonexistent: no file for the task vt");
     options = usual("vt");
     options.skip_bad = true;

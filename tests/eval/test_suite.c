@@ -25,7 +25,7 @@ static struct dpe_suite_options usual(void)
                                         .corpus = corpus,
                                         .lengths = lengths,
                                         .n_lengths = 2,
-                                        .n_samples = 7,
+                                        .given.samples = 7,
                                         .seed = 3,
                                         .depths = depths,
                                         .n_depths = 3};
@@ -99,7 +99,7 @@ static void perplexity_runs_what_there_is(void **state)
 {
     (void)state;
     struct dpe_suite_options options = usual();
-    options.n_samples = 100000;
+    options.given.samples = 100000;
     struct dpe_suite suite = open_suite("ppl", &options);
     assert_int_equal(suite.n_tasks, 2);
     assert_true(suite.perplexity);
@@ -109,8 +109,8 @@ static void perplexity_runs_what_there_is(void **state)
     assert_int_equal(suite.tasks[1].n_samples + suite.skipped, dpe_corpus_size(corpus));
     assert_string_equal(dpe_identity_get(&suite.parameters, "stride"), "0");
     dpe_suite_close(&suite);
-    options.stride = 100;
-    options.n_samples = 1;
+    options.given.stride = 100;
+    options.given.samples = 1;
     suite = open_suite("ppl", &options);
     assert_int_equal(suite.tasks[0].n_samples, 1);
     assert_string_equal(dpe_identity_get(&suite.parameters, "stride"), "100");
@@ -135,7 +135,7 @@ static void ruler_runs_what_can_be_run(void **state)
         assert_null(strstr(suite.lacks, suite.tasks[i].label));
     }
     dpe_suite_close(&suite);
-    options.tasks = "vt";
+    options.given.tasks = "vt";
     suite = open_suite("ruler", &options);
     assert_int_equal(suite.n_tasks, 2);
     assert_string_equal(suite.lacks, "");
@@ -166,10 +166,10 @@ static void what_cannot_work_is_refused(void **state)
     options.lengths = tiny;
     options.n_lengths = 1;
     refuse("niah", &options, "20");
-    options.stride = 20;
+    options.given.stride = 20;
     refuse("ppl", &options, "below the window of 20 tokens");
-    options.stride = 5;
-    options.max_tokens = 19;
+    options.given.stride = 5;
+    options.given.max_tokens = 19;
     refuse("ppl", &options, "at least a window of 20 tokens");
 }
 

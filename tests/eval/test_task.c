@@ -21,13 +21,14 @@ struct script {
     int runs, closed;
 };
 
-static dpe_status run_script(void *state, struct dpe_session *session, int64_t index,
-                             struct dpe_row *row, struct dpe_error *err)
+static dpe_status run_script(void *state, const struct dpe_task_part *parts, int64_t n,
+                             struct dpe_error *err)
 {
-    (void)session;
     struct script *script = state;
+    struct dpe_row *row = parts->rows;
+    assert_true(n == 1 && parts->n == 1);
     row->seed = 77;
-    row->prompt_tokens = index;
+    row->prompt_tokens = parts->indices[0];
     /* Owned by the row: freed with the row of a run that failed. */
     row->text = strdup("half done");
     if (script->runs++ < script->failures) {

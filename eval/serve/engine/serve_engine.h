@@ -178,8 +178,7 @@ struct dpe_serve_request {
     char id[48];
     int64_t created;
     struct dpe_tokens *prompts; /**< [n_prompts] */
-    char **texts;               /**< [n_prompts] as they were given; NULL: as ids */
-    size_t *text_bytes;         /**< [n_prompts] */
+    struct dpe_text *texts;     /**< [n_prompts] as they were given; no bytes: as ids */
     int64_t n_prompts, n;       /**< n continuations of each prompt */
     int64_t max_new;            /**< −1: what is left of the length */
     double temperature, top_p;

@@ -68,7 +68,7 @@ static char answer[(NEW + 1) * 5];
 static void make_answer(enum dpe_serve_kind kind, bool echo)
 {
     static struct dpe_tokens prompt;
-    static char *texts[1];
+    static struct dpe_text texts[1];
     prompt = (struct dpe_tokens){.ids = ids, .n = PROMPT};
     request = (struct dpe_serve_request){
         .kind = kind, .prompts = &prompt, .texts = texts, .echo = echo, .scored = true, .top = TOP};
