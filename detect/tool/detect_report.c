@@ -1,4 +1,5 @@
 /* Rows of a run → what the table and the terminal show. */
+#include "detect/tool/detect_table.h"
 #include "detect/tool/report.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
@@ -80,8 +81,10 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
     const struct dpe_detect_params *params = &report->of.grid->params;
     dpe_detect_ranking_free(&result->ranking);
     DPE_TRY(collect_task(report, result, run, err));
-    return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
-                           result->criterion, &result->ranking, err);
+    DPE_TRY(dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
+                            result->criterion, &result->ranking, err));
+    dpe_detect_tell_cells(report, result);
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,

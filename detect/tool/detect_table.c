@@ -79,19 +79,18 @@ static int64_t *positions(void)
     return first;
 }
 
-void dpe_detect_cells_of(const struct dpe_detect_report *report,
-                         const struct dpe_detect_result *result, struct dpe_scores_result *scores,
-                         struct dpe_ranking_result *ranking)
+void dpe_detect_tell_cells(const struct dpe_detect_report *report, struct dpe_detect_result *result)
 {
     const struct dpe_detect_params *params = &report->of.grid->params;
     const struct dpe_detect_ranking *from = &result->ranking;
+    struct dpe_scores_result *scores = &result->cells;
     *scores = scores_of(result, &result->scores);
-    *ranking = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
-                                           .length = params->lengths,
-                                           .rank = from->rank,
-                                           .effective = from->effective,
-                                           .informative = from->informative,
-                                           .p_value = from->p_value};
+    result->ranks = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
+                                                .length = params->lengths,
+                                                .rank = from->rank,
+                                                .effective = from->effective,
+                                                .informative = from->informative,
+                                                .p_value = from->p_value};
     scores->n[DPE_CELLS_GROUP] = params->n_groups;
     scores->n[DPE_CELLS_LENGTH] = params->n_lengths;
     scores->n[DPE_CELLS_SAMPLE] = result->n_samples;
@@ -113,10 +112,7 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
-    struct dpe_scores_result scores;
-    struct dpe_ranking_result ranks;
-    dpe_detect_cells_of(report, result, &scores, &ranks);
-    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, folder,
+    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &result->cells, folder,
                      table);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
     dpe_h5_attr_text(
@@ -124,7 +120,7 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
         recall ? "Wilson score of so many trials as have the moderated variance of contexts"
                : "delete-one-book jackknife of the log");
     bool decides = dpe_detect_deciding(report) == result;
-    dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table);
+    dpe_datasets_put(&dpe_ranking_kind, &result->ranks, decides ? "/detect" : folder, table);
 }
 
 struct text_attribute {

@@ -14,6 +14,7 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/run/run.h"
 
 /** What chooses the plan of the table. */
@@ -57,6 +58,8 @@ struct dpe_detect_result {
     const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
     struct dpe_detect_scores scores;
     struct dpe_detect_ranking ranking;
+    struct dpe_scores_result cells; /**< both of them as a sweep tells them; borrowed */
+    struct dpe_ranking_result ranks;
     struct dpe_detect_short shorter[2]; /**< of a quarter of L0, and of L0 */
     bool validated;                     /**< the two below are filled */
     struct dpe_detect_scores validate_scores;
