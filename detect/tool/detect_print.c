@@ -90,7 +90,7 @@ static dpe_status print_result(const struct detect_inputs *inputs,
                               : "perplexity";
     dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
               measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
-              (long long)result->n_samples, name_samples(result, samples, sizeof samples),
+              (long long)result->swept.n, name_samples(result, samples, sizeof samples),
               decides ? "" : " (does not decide)");
     dpe_words_cells(&page, &result->cells, &result->ranks, false, "");
     add_ranks(&page, &inputs->grid, &result->ranking);
@@ -196,7 +196,7 @@ static void add_cells(struct dpe_result *out, const struct dpe_detect_result *re
     for (int64_t i = 0; i < result->ranks.n[DPE_CELLS_GROUP] * result->ranks.n[DPE_CELLS_LENGTH];
          i++) {
         dpe_result_row(out, "cells");
-        dpe_result_text(out, "task", result->task);
+        dpe_result_text(out, "task", result->swept.task);
         dpe_datasets_fields(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &result->cells,
                             axes, i, out);
         dpe_datasets_fields(&dpe_ranking_kind, &result->ranks, axes, i, out);
@@ -257,7 +257,7 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         const struct dpe_scores_result *scores = &told.validated[i].scores;
         for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {
             dpe_result_row(out, "validation");
-            dpe_result_text(out, "task", report->results[i].task);
+            dpe_result_text(out, "task", report->results[i].swept.task);
             dpe_datasets_fields(&dpe_validated_scores_kinds[0], scores, "/validated_plan", plan,
                                 out);
         }
