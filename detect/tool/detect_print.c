@@ -13,9 +13,6 @@ static dpe_status warn_uninformative(const struct dpe_detect_report *report, str
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
     struct dpe_page page = {.printed = true, .err = err};
-    struct dpe_scores_result scores;
-    struct dpe_ranking_result ranking;
-    dpe_detect_cells_of(report, result, &scores, &ranking);
     for (int g = 0; g < result->ranking.n_groups; g++) {
         if (result->ranking.effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
@@ -23,7 +20,7 @@ static dpe_status warn_uninformative(const struct dpe_detect_report *report, str
                             g);
         }
     }
-    dpe_words_noise(&page, &ranking);
+    dpe_words_noise(&page, &result->ranks);
     for (size_t i = 0; i < page.document.n; i++) {
         dpe_log_warning("%s", page.document.blocks[i].text);
     }
@@ -42,34 +39,6 @@ static const char *name_samples(const struct dpe_detect_result *result, char *wo
         snprintf(words, size, "%s", result->criterion == DPE_DETECT_RECALL ? "samples" : "books");
     }
     return words;
-}
-
-/* Of a result's cells: recall in percent, or perplexities, of which small ones are bright. */
-static void add_map(struct dpe_page *page, const struct dpe_detect_grid *grid,
-                    const struct dpe_detect_ranking *ranking)
-{
-    const bool recall = ranking->criterion == DPE_DETECT_RECALL;
-    struct dpe_plot plot = {.kind = PLOT_HEAT,
-                            .told = true,
-                            .digits = recall ? 0 : 2,
-                            DPE_ENDS(recall ? 0.0 : (double)NAN, recall ? 100.0 : (double)NAN),
-                            DPE_TITLES("detecting length, tokens", "group",
-                                       recall ? "needles found, %" : "perplexity")};
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(page, "map", "group:0|length:0|value:0", "By detecting length");
-    for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
-        char name[16];
-        struct dpe_sheet_cell group = dpe_number_cell(c / ranking->n_lengths);
-        const double value = (recall ? 100.0 : 1.0) * ranking->mean[c];
-        snprintf(name, sizeof name, "%d", c / ranking->n_lengths);
-        group.text = name;
-        dpe_draw_row(sheet, group, grid->params.lengths[c % ranking->n_lengths], value);
-        if (!recall) {
-            plot.low = fmax(plot.low, value);
-            plot.high = fmin(plot.high, value);
-        }
-    }
-    dpe_page_figure(page, sheet, &plot, "%s", "");
 }
 
 static void add_ranks(struct dpe_page *page, const struct dpe_detect_grid *grid,
@@ -121,9 +90,9 @@ static dpe_status print_result(const struct detect_inputs *inputs,
                               : "perplexity";
     dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
               measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
-              (long long)result->n_samples, name_samples(result, samples, sizeof samples),
+              (long long)result->swept.n, name_samples(result, samples, sizeof samples),
               decides ? "" : " (does not decide)");
-    add_map(&page, &inputs->grid, &result->ranking);
+    dpe_words_cells(&page, &result->cells, &result->ranks, false, "");
     add_ranks(&page, &inputs->grid, &result->ranking);
     return dpe_page_print(&page, false);
 }
@@ -220,34 +189,28 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
 /* ---------------------------------------------------------------------------------- for scripts */
 
 /* A task's cells. */
-static void add_cells(struct dpe_result *out, const struct dpe_detect_report *report,
-                      const struct dpe_detect_result *result)
+static void add_cells(struct dpe_result *out, const struct dpe_detect_result *result)
 {
     static const char axes[] = "/group /length";
     const bool recall = result->criterion == DPE_DETECT_RECALL;
-    struct dpe_scores_result scores;
-    struct dpe_ranking_result ranking;
-    dpe_detect_cells_of(report, result, &scores, &ranking);
-    for (int64_t i = 0; i < ranking.n[DPE_CELLS_GROUP] * ranking.n[DPE_CELLS_LENGTH]; i++) {
+    for (int64_t i = 0; i < result->ranks.n[DPE_CELLS_GROUP] * result->ranks.n[DPE_CELLS_LENGTH];
+         i++) {
         dpe_result_row(out, "cells");
-        dpe_result_text(out, "task", result->task);
-        dpe_datasets_fields(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, axes,
-                            i, out);
-        dpe_datasets_fields(&dpe_ranking_kind, &ranking, axes, i, out);
+        dpe_result_text(out, "task", result->swept.task);
+        dpe_datasets_fields(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &result->cells,
+                            axes, i, out);
+        dpe_datasets_fields(&dpe_ranking_kind, &result->ranks, axes, i, out);
     }
 }
 
 static void add_groups(struct dpe_result *out, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    struct dpe_scores_result scores;
-    struct dpe_ranking_result ranking;
-    dpe_detect_cells_of(report, result, &scores, &ranking);
-    const struct dpe_choices_result choices = {.n = {ranking.n[DPE_CELLS_GROUP]},
+    const struct dpe_ranking_result *ranks = &dpe_detect_deciding(report)->ranks;
+    const struct dpe_choices_result choices = {.n = {ranks->n[DPE_CELLS_GROUP]},
                                                .selected = report->selected};
-    for (int64_t g = 0; g < ranking.n[DPE_CELLS_GROUP]; g++) {
+    for (int64_t g = 0; g < ranks->n[DPE_CELLS_GROUP]; g++) {
         dpe_result_row(out, "groups");
-        dpe_datasets_fields(&dpe_ranking_kind, &ranking, "/group", g, out);
+        dpe_datasets_fields(&dpe_ranking_kind, ranks, "/group", g, out);
         dpe_datasets_fields(&dpe_choices_kind, &choices, "/group", g, out);
         dpe_result_number(out, "scale", report->scale[g]);
     }
@@ -294,7 +257,7 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         const struct dpe_scores_result *scores = &told.validated[i].scores;
         for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {
             dpe_result_row(out, "validation");
-            dpe_result_text(out, "task", report->results[i].task);
+            dpe_result_text(out, "task", report->results[i].swept.task);
             dpe_datasets_fields(&dpe_validated_scores_kinds[0], scores, "/validated_plan", plan,
                                 out);
         }
@@ -321,7 +284,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
         for (int i = 0; i < 2; i++) {
             if (report->results[i].used) {
-                add_cells(out, report, &report->results[i]);
+                add_cells(out, &report->results[i]);
             }
         }
         add_groups(out, report);

@@ -1,4 +1,5 @@
 /* Rows of a run → what the table and the terminal show. */
+#include "detect/tool/detect_table.h"
 #include "detect/tool/report.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
@@ -34,54 +35,48 @@ int dpe_detect_positions(const struct dpe_detect_report *report)
     return n;
 }
 
-/* Where in its texts each of n plans predicts how well, into *at; needles have no such place. */
-static dpe_status find_positions(const struct dpe_detect_report *report,
-                                 const struct dpe_detect_result *result, const struct dpe_run *run,
-                                 const char *const *keys, int n, bool validation, double **at,
-                                 struct dpe_error *err)
+/* The scores of n plans, and where in its texts each predicts how well; needles have no such place.
+ */
+static dpe_status collect(const struct dpe_detect_report *report,
+                          const struct dpe_detect_result *result, struct dpe_detect_read *read,
+                          const struct dpe_run *run, const char *const *keys, int n,
+                          struct dpe_error *err)
 {
     const int buckets = dpe_detect_positions(report);
-    const char *task = validation ? result->validate_task : result->task;
-    const int64_t first = validation ? result->first_validated : 0;
-    free(*at);
-    *at = NULL;
+    dpe_detect_scores_free(&read->scores);
+    free(read->at);
+    read->at = NULL;
+    DPE_TRY(dpe_detect_collect(run, read->task, keys, n, read->first, read->n, result->together,
+                               &read->scores, err));
     if (result->criterion == DPE_DETECT_RECALL) {
         return DPE_OK;
     }
-    DPE_TRY(DPE_NEW(at, (size_t)n * (size_t)buckets, err, "out of memory for %d plans", n));
+    DPE_TRY(DPE_NEW(&read->at, (size_t)n * (size_t)buckets, err, "out of memory for %d plans", n));
     for (int c = 0; c < n; c++) {
         struct dpe_positions positions = {.n = 0};
-        for (int64_t s = 0; s < (validation ? result->n_validated : result->n_samples); s++) {
-            dpe_positions_add(&positions, dpe_run_find(run, task, keys[c], first + s));
+        for (int64_t s = 0; s < read->n; s++) {
+            dpe_positions_add(&positions, dpe_run_find(run, read->task, keys[c], read->first + s));
         }
         for (int b = 0; b < buckets; b++) {
-            (*at)[c * buckets + b] = dpe_positions_at(&positions, b);
+            read->at[c * buckets + b] = dpe_positions_at(&positions, b);
         }
     }
     return DPE_OK;
-}
-
-static dpe_status collect_task(const struct dpe_detect_report *report,
-                               struct dpe_detect_result *result, const struct dpe_run *run,
-                               struct dpe_error *err)
-{
-    const int n_cells = report->of.grid->params.n_groups * report->of.grid->params.n_lengths;
-    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->of.grid);
-    dpe_detect_scores_free(&result->scores);
-    DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
-    DPE_TRY(dpe_detect_collect(run, result->task, keys, n_cells, 0, result->n_samples,
-                               result->together, &result->scores, err));
-    return find_positions(report, result, run, keys, n_cells, false, &result->at, err);
 }
 
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                               const struct dpe_run *run, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->of.grid->params;
+    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->of.grid);
     dpe_detect_ranking_free(&result->ranking);
-    DPE_TRY(collect_task(report, result, run, err));
-    return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
-                           result->criterion, &result->ranking, err);
+    DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
+    DPE_TRY(collect(report, result, &result->swept, run, keys, params->n_groups * params->n_lengths,
+                    err));
+    DPE_TRY(dpe_detect_rank(&result->swept.scores, params->n_groups, params->lengths,
+                            params->n_lengths, result->criterion, &result->ranking, err));
+    dpe_detect_tell_cells(report, result);
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -186,15 +181,10 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
 {
     DPE_OWNED const char **keys = validated_keys(report);
     DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of plans"));
-    dpe_detect_scores_free(&result->validate_scores);
     result->validated = false;
-    DPE_TRY(dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
-                               result->first_validated, result->n_validated, result->together,
-                               &result->validate_scores, err));
-    dpe_detect_validate(&result->validate_scores, keys, result->criterion, report->kept,
+    DPE_TRY(collect(report, result, &result->checked, run, keys, report->n_validated, err));
+    dpe_detect_validate(&result->checked.scores, keys, result->criterion, report->kept,
                         &result->validation);
-    DPE_TRY(find_positions(report, result, run, keys, report->n_validated, true,
-                           &result->validate_at, err));
     result->validated = true;
     return DPE_OK;
 }
@@ -219,7 +209,7 @@ static dpe_status validate_all(struct dpe_detect_report *report, const struct dp
 {
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         struct dpe_detect_result *result = &report->results[i];
-        if (result->used && result->n_validated > 0) {
+        if (result->used && result->checked.n > 0) {
             DPE_TRY(validate_task(report, result, run, err));
             for (int at = 0; at < 2; at++) {
                 DPE_TRY(find_short(report, result->together, run, &result->shorter[at], err));
@@ -312,11 +302,11 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
 {
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         struct dpe_detect_result *result = &report->results[i];
-        dpe_detect_scores_free(&result->scores);
-        dpe_detect_scores_free(&result->validate_scores);
+        dpe_detect_scores_free(&result->swept.scores);
+        dpe_detect_scores_free(&result->checked.scores);
         dpe_detect_ranking_free(&result->ranking);
-        free(result->at);
-        free(result->validate_at);
+        free(result->swept.at);
+        free(result->checked.at);
     }
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&report->validated[v].config.plan);

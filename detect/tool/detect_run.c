@@ -172,20 +172,20 @@ static struct dpe_detect_result result_of(const struct detect_inputs *inputs, in
     struct dpe_detect_result result = {
         .used = fresh->task.run != NULL,
         .criterion = niah || i == DPE_DETECT_OWN ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-        .task = names[i],
-        .validate_task = fresh->task.name,
+        .swept.task = names[i],
+        .checked.task = fresh->task.name,
         .together = fresh->task.together,
         .fresh = true};
     const struct detect_opened *swept = &inputs->streams[niah ? DETECT_SWEPT : DETECT_SWEPT_BOOKS];
     if (i <= DPE_DETECT_PPL && swept->n > 0) {
         result.used = true;
-        result.task = swept->task.name;
+        result.swept.task = swept->task.name;
         result.together = swept->task.together;
-        result.n_samples = swept->n;
+        result.swept.n = swept->n;
         result.books = niah ? NULL : inputs->books;
         if (!dpe_detect_searches(inputs->args->rule)) {
-            result.first_validated = fresh->first;
-            result.n_validated = fresh->n;
+            result.checked.first = fresh->first;
+            result.checked.n = fresh->n;
             result.fresh = niah || fresh->first > 0;
         }
     }

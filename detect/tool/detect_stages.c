@@ -216,16 +216,16 @@ static void set_fresh(struct sweep *sweep)
     const bool further = report->search.heats > 1;
     struct dpe_detect_result *niah = &report->results[0], *ppl = &report->results[1];
     if (niah->used) {
-        niah->n_validated = contexts * inputs->streams[DETECT_FRESH_NEEDLES].task.together;
-        report->results[DPE_DETECT_OWN].n_validated =
+        niah->checked.n = contexts * inputs->streams[DETECT_FRESH_NEEDLES].task.together;
+        report->results[DPE_DETECT_OWN].checked.n =
             further ? contexts * inputs->streams[DETECT_FRESH_USERS].task.together : 0;
-        report->results[DPE_DETECT_GUARD].n_validated =
+        report->results[DPE_DETECT_GUARD].checked.n =
             further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
     } else {
         const int64_t fresh = texts->n / 2;
-        ppl->first_validated = fresh > 0 ? texts->n - fresh : 0;
-        ppl->n_validated = dpe_least(contexts, fresh > 0 ? fresh : texts->n);
-        ppl->fresh = fresh > 0 && ppl->n_samples <= ppl->first_validated; /* not swept */
+        ppl->checked.first = fresh > 0 ? texts->n - fresh : 0;
+        ppl->checked.n = dpe_least(contexts, fresh > 0 ? fresh : texts->n);
+        ppl->fresh = fresh > 0 && ppl->swept.n <= ppl->checked.first; /* not swept */
     }
 }
 
@@ -244,9 +244,9 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         const struct stage stage = {.name = "validate",
-                                    .n_tasks = result->used && result->n_validated > 0,
+                                    .n_tasks = result->used && result->checked.n > 0,
                                     .tasks = {{dpe_detect_inputs_fresh_of(inputs, i)->task,
-                                               result->first_validated, result->n_validated}},
+                                               result->checked.first, result->checked.n}},
                                     .n_plans = report->n_validated,
                                     .configs = configs};
         DPE_TRY(dpe_detect_stage_run(sweep, &stage, err));

@@ -40,10 +40,10 @@ static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *rep
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (niah->used && dpe_detect_sweeps(report->of.rule)) {
-        dpe_h5_put_count(table, "/sample", niah->n_samples, "sample");
+        dpe_h5_put_count(table, "/sample", niah->swept.n, "sample");
     }
     if (ppl->used && dpe_detect_sweeps(report->of.rule)) {
-        dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
+        dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->swept.n,
                          "book with at least as many tokens as the evaluated length", "1");
     }
 }
@@ -79,32 +79,31 @@ static int64_t *positions(void)
     return first;
 }
 
-void dpe_detect_cells_of(const struct dpe_detect_report *report,
-                         const struct dpe_detect_result *result, struct dpe_scores_result *scores,
-                         struct dpe_ranking_result *ranking)
+void dpe_detect_tell_cells(const struct dpe_detect_report *report, struct dpe_detect_result *result)
 {
     const struct dpe_detect_params *params = &report->of.grid->params;
     const struct dpe_detect_ranking *from = &result->ranking;
-    *scores = scores_of(result, &result->scores);
-    *ranking = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
-                                           .length = params->lengths,
-                                           .rank = from->rank,
-                                           .effective = from->effective,
-                                           .informative = from->informative,
-                                           .p_value = from->p_value};
+    struct dpe_scores_result *scores = &result->cells;
+    *scores = scores_of(result, &result->swept.scores);
+    result->ranks = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
+                                                .length = params->lengths,
+                                                .rank = from->rank,
+                                                .effective = from->effective,
+                                                .informative = from->informative,
+                                                .p_value = from->p_value};
     scores->n[DPE_CELLS_GROUP] = params->n_groups;
     scores->n[DPE_CELLS_LENGTH] = params->n_lengths;
-    scores->n[DPE_CELLS_SAMPLE] = result->n_samples;
+    scores->n[DPE_CELLS_SAMPLE] = result->swept.n;
     scores->length = params->lengths;
     *(result->criterion == DPE_DETECT_RECALL ? &scores->recall_mean : &scores->perplexity) =
         from->mean;
     scores->low = from->low;
     scores->high = from->high;
     scores->n_valid = from->n_valid;
-    if (result->at != NULL) {
+    if (result->swept.at != NULL) {
         scores->n[DPE_CELLS_POSITION] = dpe_detect_positions(report);
         scores->position = positions();
-        scores->perplexity_at = result->at;
+        scores->perplexity_at = result->swept.at;
     }
 }
 
@@ -113,10 +112,7 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
-    struct dpe_scores_result scores;
-    struct dpe_ranking_result ranks;
-    dpe_detect_cells_of(report, result, &scores, &ranks);
-    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, folder,
+    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &result->cells, folder,
                      table);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
     dpe_h5_attr_text(
@@ -124,7 +120,7 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
         recall ? "Wilson score of so many trials as have the moderated variance of contexts"
                : "delete-one-book jackknife of the log");
     bool decides = dpe_detect_deciding(report) == result;
-    dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table);
+    dpe_datasets_put(&dpe_ranking_kind, &result->ranks, decides ? "/detect" : folder, table);
 }
 
 struct text_attribute {
@@ -215,7 +211,7 @@ static void tell_validated(const struct dpe_detect_report *report,
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const struct dpe_detect_validation *v = &result->validation;
     struct dpe_scores_result *scores = &out->scores;
-    *scores = scores_of(result, &result->validate_scores);
+    *scores = scores_of(result, &result->checked.scores);
     for (int i = 0; i < v->n_plans; i++) {
         out->plan[i] = report->validated[i].name;
         out->mean[i] = v->value[i].mean;
@@ -225,7 +221,7 @@ static void tell_validated(const struct dpe_detect_report *report,
         out->verdict[i] = kept_is(report, v, i);
     }
     scores->n[DPE_VALIDATED_PLAN] = v->n_plans;
-    scores->n[DPE_VALIDATED_SAMPLE] = result->n_validated;
+    scores->n[DPE_VALIDATED_SAMPLE] = result->checked.n;
     scores->plan = out->plan;
     *(recall ? &scores->recall_mean : &scores->perplexity) = out->mean;
     scores->low = out->low;
@@ -243,10 +239,10 @@ static void tell_validated(const struct dpe_detect_report *report,
             scores->shorter = out->shorter;
         }
     }
-    if (result->validate_at != NULL) {
+    if (result->checked.at != NULL) {
         scores->n[DPE_VALIDATED_POSITION] = dpe_detect_positions(report);
         scores->position = positions();
-        scores->perplexity_at = result->validate_at;
+        scores->perplexity_at = result->checked.at;
     }
 }
 
@@ -298,7 +294,7 @@ static void put_validation(struct dpe_h5 *table, const struct dpe_detect_result 
                      &validated->scores, folder, table);
     dpe_h5_attr_text(table, folder, "samples",
                      result->fresh ? "fresh" : "those that chose the plan");
-    dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated);
+    dpe_h5_attr_i64(table, folder, "first_sample", result->checked.first);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
 }
 

@@ -10,10 +10,9 @@
 #include "outputs/h5/h5.h"
 #include "outputs/words/words.h"
 
-/** What the sweep found of one task; all is borrowed. */
-void dpe_detect_cells_of(const struct dpe_detect_report *report,
-                         const struct dpe_detect_result *result, struct dpe_scores_result *scores,
-                         struct dpe_ranking_result *ranking);
+/** Set what the sweep found of one task as it is told. */
+void dpe_detect_tell_cells(const struct dpe_detect_report *report,
+                           struct dpe_detect_result *result);
 /** A report as outputs/words tells it; what is not here is the report's. */
 struct dpe_detect_told {
     struct dpe_detect_words words;

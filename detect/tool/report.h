@@ -14,6 +14,7 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/run/run.h"
 
 /** What chooses the plan of the table. */
@@ -46,23 +47,29 @@ struct dpe_detect_short {
  * there is a guard. */
 enum { DPE_DETECT_NIAH, DPE_DETECT_PPL, DPE_DETECT_OWN, DPE_DETECT_GUARD, DPE_DETECT_RESULTS };
 
+/** Samples of a benchmark that cells or plans ran and, once collected, what they show. */
+struct dpe_detect_read {
+    const char *task; /**< name of the sample stream */
+    int64_t first, n;
+    struct dpe_detect_scores scores;
+    double *at; /**< [cells or plans][dpe_detect_positions] perplexity of the tokens at positions
+                     2^b to 2^(b+1) − 1; NaN: none; NULL: not of texts */
+};
+
 /** One benchmark: where its rows are and, once collected, what follows from them. */
 struct dpe_detect_result {
     bool used;
     enum dpe_detect_criterion criterion;
-    const char *task, *validate_task; /**< names of the sample streams */
-    int64_t n_samples, first_validated, n_validated;
-    int64_t together;         /**< samples in a row that share a context, ≥ 1 */
+    struct dpe_detect_read swept, checked; /**< by the sweep, and by the validation */
+    int64_t together;                      /**< samples in a row that share a context, ≥ 1 */
     bool fresh;               /**< the validated samples are not those of the sweep or the search */
-    const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
-    struct dpe_detect_scores scores;
+    const char *const *books; /**< perplexity: [swept.n] ids; NULL for NIAH */
     struct dpe_detect_ranking ranking;
+    struct dpe_scores_result cells; /**< both of them as a sweep tells them; borrowed */
+    struct dpe_ranking_result ranks;
     struct dpe_detect_short shorter[2]; /**< of a quarter of L0, and of L0 */
-    bool validated;                     /**< the two below are filled */
-    struct dpe_detect_scores validate_scores;
+    bool validated;                     /**< what is below, and of checked, is filled */
     struct dpe_detect_validation validation;
-    double *at, *validate_at; /**< [cells], [plans][dpe_detect_positions] perplexity of the tokens
-                                 at positions 2^b to 2^(b+1) − 1; NaN: none; NULL: not of texts */
 };
 
 /** A plan that was run on fresh samples. */

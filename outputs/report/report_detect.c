@@ -104,74 +104,19 @@ static const struct dpe_ranking_result *ranking_of(const struct dpe_report_detec
     return recall || !d->by_recall ? d->ranking : d->by_perplexity;
 }
 
-static double or_none(const double *values, int64_t i)
-{
-    return values != NULL ? values[i] : (double)NAN;
-}
-
-/* The map of a task, or of its ranks: a row for each cell, with group, length, value with interval,
- * rank, of which 1 is outlined. */
-static void add_map(struct dpe_report *report, const struct dpe_report_detection *d, bool recall,
-                    bool ranks, const char *caption)
-{
-    static const struct {
-        const char *id, *title, *bar;
-    } names[2][2] = {
-        {{"detect-perplexity", "Perplexity, by group and detecting length", "perplexity"},
-         {"detect-perplexity-rank", "Ranks by perplexity", "rank"}},
-        {{"detect-recall", "Needles found, by group and detecting length", "needles found, %"},
-         {"detect-rank", "Ranks of the detecting lengths", "rank"}}};
-    const struct dpe_scores_result *measured = recall ? d->recall : d->perplexity;
-    const uint8_t *informative = ranking_of(d, recall)->informative;
-    const int32_t *rank = ranking_of(d, recall)->rank;
-    const double *mean = recall ? measured->recall_mean : measured->perplexity;
-    const double scale = recall ? 100.0 : 1.0;
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(&report->page, names[recall][ranks].id,
-                       recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
-                       : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
-                               : "group:0|length:0|perplexity:i4|rank:0|samples:0",
-                       "%s", names[recall][ranks].title);
-    for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
-        const int64_t g = i / d->n_lengths;
-        const bool flat = informative != NULL && informative[g] == 0;
-        char name[32];
-        struct dpe_sheet_cell group = dpe_number_cell((double)g);
-        snprintf(name, sizeof name, "%s%lld", flat ? "flat " : "", (long long)g);
-        group.text = name;
-        dpe_draw_row(sheet, group, d->ranking->length[i % d->n_lengths],
-                     dpe_interval_cell(scale * mean[i], scale * or_none(measured->low, i),
-                                       scale * or_none(measured->high, i)),
-                     rank != NULL && rank[i] >= 1 ? (double)rank[i] : (double)NAN,
-                     measured->n_valid != NULL ? (double)measured->n_valid[i] : (double)NAN);
-    }
-    const struct dpe_plot plot = {.kind = PLOT_HEAT,
-                                  DPE_COLUMNS(0, 1, ranks ? 3 : 2),
-                                  .framed = rank != NULL ? 3 : 0,
-                                  DPE_ENDS(ranks ? 1.0 : 0.0, ranks    ? (double)d->n_lengths
-                                                              : recall ? 100.0
-                                                                       : 0.0),
-                                  .log = !ranks && !recall,
-                                  .low_is_good = ranks || !recall,
-                                  .digits = ranks || recall ? 0 : 3,
-                                  DPE_TITLES("detecting length, tokens",
-                                             "frequency group (0 turns fastest)",
-                                             names[recall][ranks].bar)};
-    dpe_page_figure(&report->page, sheet, &plot, "%s", caption);
-}
-
 static void add_rank_map(struct dpe_report *report, const struct dpe_report_detection *d,
                          bool recall)
 {
     if (ranking_of(d, recall)->rank != NULL) {
-        add_map(report, d, recall, true,
-                recall == d->by_recall
-                    ? "The same cells, ranked within each group: 1 is the best length of its row; "
-                      "of equal values, the larger length comes first. The length of rank 1 is the "
-                      "group's effective length. In a row called flat the ranks may be chance."
-                    : "The same cells, ranked within each group: 1 is the best length of its row; "
-                      "of equal values, the larger length comes first. These ranks are for "
-                      "comparison: the lengths are chosen by needles.");
+        dpe_words_cells(
+            &report->page, recall ? d->recall : d->perplexity, ranking_of(d, recall), true,
+            recall == d->by_recall
+                ? "The same cells, ranked within each group: 1 is the best length of its row; "
+                  "of equal values, the larger length comes first. The length of rank 1 is the "
+                  "group's effective length. In a row called flat the ranks may be chance."
+                : "The same cells, ranked within each group: 1 is the best length of its row; "
+                  "of equal values, the larger length comes first. These ranks are for "
+                  "comparison: the lengths are chosen by needles.");
     }
 }
 
@@ -185,16 +130,17 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
     if (d->recall->recall_mean == NULL) {
         return;
     }
-    add_map(report, d, true, false,
-            dpe_page_text(
-                &report->page,
-                "Each cell is the percentage of needles found at %s tokens when one frequency "
-                "group is scaled to a detecting length and all other groups to half the trained "
-                "length. The length of rank 1 has a frame.%s",
-                DPE_LENGTH_TEXT(dpe_detection_length(d)),
-                flat ? " In a group called flat the lengths are not distinguishable from each "
-                       "other."
-                     : ""));
+    dpe_words_cells(
+        &report->page, d->recall, ranking_of(d, true), false,
+        dpe_page_text(
+            &report->page,
+            "Each cell is the percentage of needles found at %s tokens when one frequency "
+            "group is scaled to a detecting length and all other groups to half the trained "
+            "length. The length of rank 1 has a frame.%s",
+            DPE_LENGTH_TEXT(dpe_detection_length(d)),
+            flat ? " In a group called flat the lengths are not distinguishable from each "
+                   "other."
+                 : ""));
 }
 
 static void detection_maps(struct dpe_report *report, const struct dpe_report_detection *d)
@@ -203,14 +149,15 @@ static void detection_maps(struct dpe_report *report, const struct dpe_report_de
         add_rank_map(report, d, true);
     }
     if (d->perplexity->perplexity != NULL) {
-        add_map(report, d, false, false,
-                dpe_page_text(
-                    &report->page,
-                    "Perplexity per token over the books, under the same plans; lower is better "
-                    "and brighter. The colour scale covers only the values that occur, so a large "
-                    "difference in colour can be a small one in perplexity. The length of rank 1 "
-                    "has a frame. Intervals are in the table of numbers.%s",
-                    d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
+        dpe_words_cells(
+            &report->page, d->perplexity, ranking_of(d, false), false,
+            dpe_page_text(
+                &report->page,
+                "Perplexity per token over the books, under the same plans; lower is better "
+                "and brighter. The colour scale covers only the values that occur, so a large "
+                "difference in colour can be a small one in perplexity. The length of rank 1 "
+                "has a frame. Intervals are in the table of numbers.%s",
+                d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
         add_rank_map(report, d, false);
     }
 }

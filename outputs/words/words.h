@@ -89,6 +89,9 @@ void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of);
 int64_t dpe_words_usable(const struct dpe_detect_words *of, const char *plan);
 /** Groups of a sweep whose lengths may be first by chance; nothing where there are none. */
 void dpe_words_noise(struct dpe_page *page, const struct dpe_ranking_result *ranking);
+/** The map of a sweep's cells by a task, of recall or of perplexity, or of their ranks by it. */
+void dpe_words_cells(struct dpe_page *page, const struct dpe_scores_result *scores,
+                     const struct dpe_ranking_result *ranking, bool ranks, const char *caption);
 /** "0.938 [0.900, 0.970]", a recall or a perplexity; "-": not known. */
 void dpe_words_interval(bool recall, const struct dpe_interval *value, char text[64]);
 

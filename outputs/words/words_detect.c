@@ -350,3 +350,70 @@ void dpe_words_noise(struct dpe_page *page, const struct dpe_ranking_result *ran
     dpe_text_free(&groups);
     say(page, BLOCK_NOTE, &line);
 }
+
+/* ------------------------------------------------------------------------------------- a sweep */
+
+static double or_none(const double *values, int64_t i)
+{
+    return values != NULL ? values[i] : (double)NAN;
+}
+
+/* A row for each cell, with group, length, value with interval, rank, of which 1 is outlined. */
+void dpe_words_cells(struct dpe_page *page, const struct dpe_scores_result *scores,
+                     const struct dpe_ranking_result *ranking, bool ranks, const char *caption)
+{
+    static const struct {
+        const char *id, *title, *bar;
+    } names[2][2] = {
+        {{"detect-perplexity", "Perplexity, by group and detecting length", "perplexity"},
+         {"detect-perplexity-rank", "Ranks by perplexity", "rank"}},
+        {{"detect-recall", "Needles found, by group and detecting length", "needles found, %"},
+         {"detect-rank", "Ranks of the detecting lengths", "rank"}}};
+    const bool recall = scores->recall_mean != NULL;
+    const int64_t lengths = scores->n[DPE_CELLS_LENGTH];
+    const double *mean = recall ? scores->recall_mean : scores->perplexity;
+    const double scale = recall ? 100.0 : 1.0;
+    double least = (double)NAN, most = (double)NAN;
+    struct dpe_sheet *sheet =
+        dpe_page_sheet(page, names[recall][ranks].id,
+                       recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
+                       : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
+                               : "group:0|length:0|perplexity:i4|rank:0|samples:0",
+                       "%s", page->printed ? "By detecting length" : names[recall][ranks].title);
+    for (int64_t i = 0; i < scores->n[DPE_CELLS_GROUP] * lengths; i++) {
+        const int64_t g = i / lengths;
+        const bool flat =
+            !page->printed && ranking->informative != NULL && ranking->informative[g] == 0;
+        char name[32];
+        struct dpe_sheet_cell group = dpe_number_cell((double)g);
+        snprintf(name, sizeof name, "%s%lld", flat ? "flat " : "", (long long)g);
+        group.text = name;
+        least = fmin(least, mean[i]);
+        most = fmax(most, mean[i]);
+        dpe_draw_row(sheet, group, scores->length[i % lengths],
+                     dpe_interval_cell(scale * mean[i], scale * or_none(scores->low, i),
+                                       scale * or_none(scores->high, i)),
+                     ranking->rank != NULL && ranking->rank[i] >= 1 ? (double)ranking->rank[i]
+                                                                    : (double)NAN,
+                     scores->n_valid != NULL ? (double)scores->n_valid[i] : (double)NAN);
+    }
+    struct dpe_plot plot = {.kind = PLOT_HEAT,
+                            .told = true,
+                            DPE_COLUMNS(0, 1, ranks ? 3 : 2),
+                            .framed = ranking->rank != NULL ? 3 : 0,
+                            DPE_ENDS(ranks ? 1.0 : 0.0, ranks    ? (double)lengths
+                                                        : recall ? 100.0
+                                                                 : 0.0),
+                            .log = !ranks && !recall,
+                            .low_is_good = ranks || !recall,
+                            .digits = ranks || recall ? 0 : 3,
+                            DPE_TITLES("detecting length, tokens",
+                                       "frequency group (0 turns fastest)",
+                                       names[recall][ranks].bar)};
+    if (page->printed && !recall) { /* small ones are bright */
+        plot.low = most;
+        plot.high = least;
+        plot.digits = 2;
+    }
+    dpe_page_figure(page, sheet, &plot, "%s", caption);
+}
