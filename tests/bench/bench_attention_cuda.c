@@ -299,10 +299,9 @@ static struct prepared prepare(const struct inputs *in, const char *method,
 static int launch(const struct kernel *k, const struct prepared *p, const struct inputs *in)
 {
     if (k->variant >= 0) {
-        return dpe_attention_wgmma(&p->call, k->variant, in->counters, NULL);
+        return dpe_attention_wgmma(&p->call, k->variant, in->counters);
     }
-    return k->variant == -1 ? dpe_attention_mma(&p->call, NULL)
-                            : dpe_attention_plain(&p->call, NULL);
+    return k->variant == -1 ? dpe_attention_mma(&p->call) : dpe_attention_plain(&p->call);
 }
 
 /* The output's bits. */

@@ -171,9 +171,9 @@ static void prefill(const char *kernel, int variant, struct flash_shape shape, i
     region("blocks", c.walk.blocks, (size_t)c.walk.n_blocks * sizeof *c.walk.blocks, false);
     region("segments", c.walk.segments, (size_t)c.walk.n_segments * sizeof *c.walk.segments, false);
     region("counters", counters, 2 * sizeof *counters, true);
-    int error = variant < 0 ? dpe_attention_mma(&c.call, NULL)
-                            : dpe_attention_wgmma(&c.call, variant,
-                                                  variant % 2 == 0 ? counters : NULL, NULL);
+    int error = variant < 0
+                    ? dpe_attention_mma(&c.call)
+                    : dpe_attention_wgmma(&c.call, variant, variant % 2 == 0 ? counters : NULL);
     assert_int_equal(error, 0);
     end(&c);
     free(partial);
@@ -377,7 +377,7 @@ static void decode_as(int32_t which, struct flash_shape shape, int plan_case, in
     if (which > 0) {
         calls[0].k = calls[0].v = NULL;
     }
-    assert_int_equal(dpe_attention_decode_calls(calls, which + 1, NULL), 0);
+    assert_int_equal(dpe_attention_decode_calls(calls, which + 1), 0);
     end(&c);
     for (int i = 0; i < DPE_MAX_BANDS; i++) {
         free(tables[i]);

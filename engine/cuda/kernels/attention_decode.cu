@@ -481,7 +481,7 @@ __global__ void fill_table(const float *cosine, const float *sine, const float *
     }
 }
 
-template <class T, int D> int launch(const dpe_decode *call, int n, void *stream)
+template <class T, int D> int launch(const dpe_decode *call, int n)
 {
     const dpe_decode_dealing dealt = call->dealing;
     const int warps = dealt.heads * dealt.turns * sizes<D>::sharers;
@@ -494,28 +494,28 @@ template <class T, int D> int launch(const dpe_decode *call, int n, void *stream
     for (int i = 0; i < n; i++) {
         calls.of[i] = call[i];
     }
-    int error = n == 1 ? dpe_launch(kernel, grid, threads, shared, stream, *call)
-                       : dpe_launch(decode_together<T, D>, grid, threads, shared, stream, calls);
+    int error = n == 1 ? dpe_launch(kernel, grid, threads, shared, *call)
+                       : dpe_launch(decode_together<T, D>, grid, threads, shared, calls);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads), D / SLICE);
-    return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, stream, *call);
+    return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, *call);
 }
 
-template <class T> int launch_of(const dpe_decode *call, int n, void *stream)
+template <class T> int launch_of(const dpe_decode *call, int n)
 {
     switch (call->head_dim) {
     case 64:
-        return launch<T, 64>(call, n, stream);
+        return launch<T, 64>(call, n);
     case 96:
-        return launch<T, 96>(call, n, stream);
+        return launch<T, 96>(call, n);
     case 128:
-        return launch<T, 128>(call, n, stream);
+        return launch<T, 128>(call, n);
     case 256:
-        return launch<T, 256>(call, n, stream);
+        return launch<T, 256>(call, n);
     case 512:
-        return launch<T, 512>(call, n, stream);
+        return launch<T, 512>(call, n);
     default:
         return 1;
     }
@@ -590,18 +590,18 @@ uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t 
     return part * static_cast<uint64_t>(n_units * turns * n_kv_heads);
 }
 
-int dpe_attention_decode(const struct dpe_decode *call, void *stream)
+int dpe_attention_decode(const struct dpe_decode *call)
 {
-    return dpe_attention_decode_calls(call, 1, stream);
+    return dpe_attention_decode_calls(call, 1);
 }
 
-int dpe_attention_decode_calls(const struct dpe_decode *calls, int n, void *stream)
+int dpe_attention_decode_calls(const struct dpe_decode *calls, int n)
 {
     switch (n < 1 || n > DPE_DECODE_CALLS ? DPE_F32 : calls->dtype) {
     case DPE_F16:
-        return launch_of<dpe_f16>(calls, n, stream);
+        return launch_of<dpe_f16>(calls, n);
     case DPE_BF16:
-        return launch_of<dpe_bf16>(calls, n, stream);
+        return launch_of<dpe_bf16>(calls, n);
     default:
         return 1;
     }
@@ -612,6 +612,6 @@ int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
 {
     int64_t blocks = (n + 255) / 256;
     blocks = blocks > 65536 ? 65536 : blocks;
-    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, NULL, cos, sin, undo_cos,
+    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, cos, sin, undo_cos,
                       undo_sin, n, table);
 }

@@ -310,8 +310,7 @@ __global__ void combine(const struct dpe_combined c)
 
 int dpe_kernel_choose_experts(const struct dpe_routing *choice)
 {
-    return dpe_launch(choose, dpe_element_blocks(choice->rows * 32), DPE_GRID_THREADS, 0, NULL,
-                      *choice);
+    return dpe_launch(choose, dpe_element_blocks(choice->rows * 32), DPE_GRID_THREADS, 0, *choice);
 }
 
 int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
@@ -319,17 +318,16 @@ int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int6
 {
     const unsigned blocks = dpe_row_blocks(n_experts);
     const int code =
-        dpe_launch(count, blocks, DPE_GRID_THREADS, 0, NULL, weights, rows, n_experts, counts);
+        dpe_launch(count, blocks, DPE_GRID_THREADS, 0, weights, rows, n_experts, counts);
     return code != 0
                ? code
-               : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, NULL, weights,
+               : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, weights,
                             static_cast<const int32_t *>(counts), rows, n_experts, most, routes);
 }
 
 int dpe_kernel_combine(const struct dpe_combined *combined)
 {
-    return dpe_launch(combine, dpe_row_blocks(combined->rows), DPE_GRID_THREADS, 0, NULL,
-                      *combined);
+    return dpe_launch(combine, dpe_row_blocks(combined->rows), DPE_GRID_THREADS, 0, *combined);
 }
 
 /* ------------------------------------------------------------------------------ grouped products
@@ -584,12 +582,12 @@ template <class T, class O> int grouped_of(const struct dpe_grouped &g)
             const int64_t across = (g.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
             const int64_t tiles = (g.most + TILE_ROWS - 1) / TILE_ROWS + g.n_experts;
             return dpe_launch(grouped_mma<T, O>, static_cast<unsigned>(tiles * across),
-                              TILE_THREADS, STAGES * BYTES_STAGE, NULL, g);
+                              TILE_THREADS, STAGES * BYTES_STAGE, g);
         }
     }
     const int64_t across = (g.n + FEW_WARPS * FEW_COLUMNS - 1) / (FEW_WARPS * FEW_COLUMNS);
     auto kernel = g.k % 8 == 0 ? grouped_few<T, O, 8> : grouped_few<T, O, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(g.most * across), DPE_GRID_THREADS, 0, NULL, g);
+    return dpe_launch(kernel, dpe_row_blocks(g.most * across), DPE_GRID_THREADS, 0, g);
 }
 
 } // namespace

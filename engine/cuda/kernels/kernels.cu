@@ -239,10 +239,10 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
     const T *from = static_cast<const T *>(table);
     if (dpe_by_eight<T>(width, table, x)) {
         return dpe_launch(embed<T, 8>, dpe_element_blocks(rows * width / 8), DPE_GRID_THREADS, 0,
-                          NULL, from, tokens, rows, width, x);
+                          from, tokens, rows, width, x);
     }
-    return dpe_launch(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
-                      from, tokens, rows, width, x);
+    return dpe_launch(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, from,
+                      tokens, rows, width, x);
 }
 
 template <class T>
@@ -251,7 +251,7 @@ int add_rows_of(void *x, const void *table, const int32_t *tokens, int64_t rows,
 {
     const int64_t some = dpe_by_eight<T>(width, table, x) ? 8 : 1;
     auto kernel = some == 8 ? add_rows<T, 8> : add_rows<T, 1>;
-    return dpe_launch(kernel, dpe_element_blocks(rows * width / some), DPE_GRID_THREADS, 0, NULL,
+    return dpe_launch(kernel, dpe_element_blocks(rows * width / some), DPE_GRID_THREADS, 0,
                       static_cast<T *>(x), static_cast<const T *>(table), tokens, rows, width,
                       factor);
 }
@@ -292,7 +292,7 @@ int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, flo
     const bool eight =
         dpe_by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0;
     auto kernel = eight ? rmsnorm<F, T, 8> : rmsnorm<F, T, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(rows), norm_threads(width, eight ? 8 : 1), 0, NULL, x,
+    return dpe_launch(kernel, dpe_row_blocks(rows), norm_threads(width, eight ? 8 : 1), 0, x,
                       weight, rows, width, eps, to, check);
 }
 
@@ -300,25 +300,23 @@ template <class T> int add_of(float *x, const void *y, int64_t n)
 {
     const T *from = static_cast<const T *>(y);
     if (dpe_by_eight<T>(n, x, y)) {
-        return dpe_launch(add<T, 8>, dpe_element_blocks(n / 8), DPE_GRID_THREADS, 0, NULL, x, from,
-                          n);
+        return dpe_launch(add<T, 8>, dpe_element_blocks(n / 8), DPE_GRID_THREADS, 0, x, from, n);
     }
-    return dpe_launch(add<T, 1>, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, from, n);
+    return dpe_launch(add<T, 1>, dpe_element_blocks(n), DPE_GRID_THREADS, 0, x, from, n);
 }
 
 template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
 {
     T *to = static_cast<T *>(out);
     auto kernel = dpe_by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, to, bias, rows,
-                      width);
+    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, to, bias, rows, width);
 }
 
 template <class T, enum dpe_activation KIND> int activate_as(void *gate, const void *up, int64_t n)
 {
     const int64_t some = dpe_by_eight<T>(n, gate, up) ? 8 : 1;
     auto kernel = some == 8 ? activate<T, 8, KIND> : activate<T, 1, KIND>;
-    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL,
+    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0,
                       static_cast<T *>(gate), static_cast<const T *>(up), n);
 }
 
@@ -339,7 +337,7 @@ template <class T> int narrow_of(const float *x, int64_t n, void *out)
 {
     const int64_t some = dpe_by_eight<T>(n, x, out) ? 8 : 1;
     auto kernel = some == 8 ? narrow<T, 8> : narrow<T, 1>;
-    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL, x, n,
+    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, x, n,
                       static_cast<T *>(out));
 }
 
@@ -367,8 +365,7 @@ int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight
 
 int dpe_kernel_centre(float *x, int64_t rows, int64_t width)
 {
-    return dpe_launch(centre, dpe_row_blocks(rows), norm_threads(width, 1), 0, NULL, x, rows,
-                      width);
+    return dpe_launch(centre, dpe_row_blocks(rows), norm_threads(width, 1), 0, x, rows, width);
 }
 
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
@@ -390,14 +387,14 @@ int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
 
 int dpe_kernel_scale(float *x, int64_t n, float factor)
 {
-    return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, factor);
+    return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, x, n, factor);
 }
 
 int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t width, int64_t from,
                           int64_t n, float factor)
 {
     DPE_FOR_DTYPE(dtype, dpe_launch(scale_part<T>, dpe_element_blocks(rows * n), DPE_GRID_THREADS,
-                                    0, NULL, static_cast<T *>(x) + from, rows, width, n, factor));
+                                    0, static_cast<T *>(x) + from, rows, width, n, factor));
 }
 
 int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
@@ -415,14 +412,14 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
                          unsigned long long *first)
 {
     int64_t n = rows * width;
-    return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, width,
+    return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, x, n, width,
                       check_of(layer, first));
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)
 {
     DPE_FOR_DTYPE(dtype, dpe_launch(random_numbers<T>, dpe_element_blocks(n), DPE_GRID_THREADS, 0,
-                                    NULL, static_cast<T *>(out), n, deviation, seed));
+                                    static_cast<T *>(out), n, deviation, seed));
 }
 
 /* ------------------------------------------------------------------------------ sums of norms */
@@ -489,10 +486,10 @@ int sum_of(const void *q, const void *k, const struct dpe_norm_shape *s, double 
     int64_t n = heads * s->n_pairs;
     double *partial = sums + n;
     int code = dpe_launch(add_rows<T>, static_cast<unsigned>(DPE_NORM_PARTS * heads), THREADS, 0,
-                          NULL, static_cast<const T *>(q), static_cast<const T *>(k), *s, partial);
+                          static_cast<const T *>(q), static_cast<const T *>(k), *s, partial);
     return code != 0 ? code
                      : dpe_launch(add_parts, static_cast<unsigned>((n + THREADS - 1) / THREADS),
-                                  THREADS, 0, NULL, static_cast<const double *>(partial), n, sums);
+                                  THREADS, 0, static_cast<const double *>(partial), n, sums);
 }
 
 } // namespace
@@ -524,7 +521,7 @@ int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64
              int64_t head_dim)
 {
     return dpe_launch(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim), DPE_GRID_THREADS, 0,
-                      NULL, static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
+                      static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
 }
 
 } // namespace

@@ -198,7 +198,7 @@ template <class T, class O, int R, bool GATED>
 int few_launch(const few_rows<T, O> &call, unsigned blocks)
 {
     auto kernel = product_few<T, O, R, ahead_of<T, GATED ? 2 : 1>, GATED>;
-    return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
+    return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, call);
 }
 
 template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)

@@ -420,23 +420,21 @@ template <class T> int pieces_of(const struct dpe_recur &c, const struct made_pi
     const unsigned slabs = static_cast<unsigned>((m.vw + COLUMNS - 1) / COLUMNS * c.value_heads);
     const size_t shared = static_cast<size_t>(m.kw + 2 * PIECE) * PITCH * sizeof(float);
     int code = dpe_launch(convolve<T>, dpe_row_blocks(static_cast<int64_t>(m.pieces) * PIECE),
-                          DPE_GRID_THREADS, 0, NULL, c, m);
+                          DPE_GRID_THREADS, 0, c, m);
     if (code == 0) {
         code = dpe_launch(keep<T>,
                           dpe_element_blocks(2 * static_cast<int64_t>(c.key_heads) * c.key_dim +
                                              static_cast<int64_t>(c.value_heads) * c.value_dim),
-                          DPE_GRID_THREADS, 0, NULL, c);
+                          DPE_GRID_THREADS, 0, c);
     }
     if (code == 0) {
-        code =
-            dpe_launch((relate<T, PARTS>), relations, DPE_GRID_THREADS, RELATE_BYTES, NULL, c, m);
+        code = dpe_launch((relate<T, PARTS>), relations, DPE_GRID_THREADS, RELATE_BYTES, c, m);
     }
     if (code == 0) {
-        code = dpe_launch(carry<PARTS>, slabs, DPE_GRID_THREADS, shared, NULL, c, m);
+        code = dpe_launch(carry<PARTS>, slabs, DPE_GRID_THREADS, shared, c, m);
     }
-    return code != 0
-               ? code
-               : dpe_launch(finish<T>, dpe_row_blocks(c.rows), DPE_GRID_THREADS, 0, NULL, c, m);
+    return code != 0 ? code
+                     : dpe_launch(finish<T>, dpe_row_blocks(c.rows), DPE_GRID_THREADS, 0, c, m);
 }
 
 } // namespace

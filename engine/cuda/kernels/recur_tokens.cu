@@ -174,7 +174,7 @@ template <class T> int tokens_of(const struct dpe_recur &c, int32_t *arrived)
     const int64_t blocks = (c.which != NULL ? c.rows : 1) * c.value_heads;
     auto kernel = s.rows <= FEW_ROWS ? recur_tokens<T, FEW_ROWS> : recur_tokens<T, MANY_ROWS>;
     return dpe_launch(kernel, static_cast<unsigned>(blocks),
-                      static_cast<unsigned>(s.columns * s.parts), 0, NULL, c, arrived);
+                      static_cast<unsigned>(s.columns * s.parts), 0, c, arrived);
 }
 
 template <class T> __global__ void output_gate(T *out, const T *gate, int64_t n, int64_t each)
@@ -186,7 +186,7 @@ template <class T> __global__ void output_gate(T *out, const T *gate, int64_t n,
 
 template <class T> int output_gate_of(void *out, const void *gate, int64_t n, int64_t each)
 {
-    return dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0, NULL,
+    return dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0,
                       static_cast<T *>(out), static_cast<const T *>(gate), n, each);
 }
 

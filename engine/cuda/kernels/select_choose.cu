@@ -454,9 +454,8 @@ template <class T> static int launch_keys(const struct dpe_select *call, dim3 gr
     const unsigned most = static_cast<unsigned>(MOST_RANGES);
     const dim3 last(grid.x, static_cast<unsigned>(call->n_heads),
                     call->last < MOST_RANGES ? static_cast<unsigned>(call->last) : most);
-    int code = dpe_launch((sum_keys<T>), last, DPE_SELECT_THREADS, shared, NULL, *call);
-    return code != 0 ? code
-                     : dpe_launch((add_keys<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    int code = dpe_launch((sum_keys<T>), last, DPE_SELECT_THREADS, shared, *call);
+    return code != 0 ? code : dpe_launch((add_keys<T>), grid, DPE_SELECT_THREADS, shared, *call);
 }
 
 template <class T> static int launch(const struct dpe_select *call)
@@ -469,15 +468,15 @@ template <class T> static int launch(const struct dpe_select *call)
     int code = 0;
     if (call->selection.representative == DPE_REPRESENT_COMPRESSED) {
         const dim3 heads(grid.x, static_cast<unsigned>(call->n_heads));
-        code = dpe_launch((compress<T>), heads, DPE_SELECT_THREADS, shared, NULL, *call);
-        code = code != 0 ? code : dpe_launch(add_heads, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+        code = dpe_launch((compress<T>), heads, DPE_SELECT_THREADS, shared, *call);
+        code = code != 0 ? code : dpe_launch(add_heads, grid, DPE_SELECT_THREADS, 0, *call);
     } else if (call->selection.representative == DPE_REPRESENT_PROBABILITY) {
         code = launch_keys<T>(call, grid, shared);
     } else {
-        code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+        code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, *call);
     }
     grid.z = call->slashes > 0 ? 2 : 1;
-    return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+    return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, *call);
 }
 
 int dpe_select_choose(const struct dpe_select *call)

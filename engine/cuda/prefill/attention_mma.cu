@@ -297,19 +297,18 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     }
 }
 
-template <class T, int D> int launch(const dpe_flash *call, void *stream)
+template <class T, int D> int launch(const dpe_flash *call)
 {
     using size = tiles<D>;
     dim3 grid(static_cast<unsigned>(call->n_blocks * call->n_heads));
     auto kernel = call->cap > 0.0F ? attention_mma<T, D, true> : attention_mma<T, D, false>;
-    int error = dpe_launch(kernel, grid, dim3(size::threads), size::shared_bytes, stream, *call);
-    return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
+    int error = dpe_launch(kernel, grid, dim3(size::threads), size::shared_bytes, *call);
+    return error == 0 && call->parts > 1 ? combine_parts<T>(call) : error;
 }
 
-template <int D> int launch_dtype(const dpe_flash *call, void *stream)
+template <int D> int launch_dtype(const dpe_flash *call)
 {
-    return call->dtype == DPE_BF16 ? launch<dpe_bf16, D>(call, stream)
-                                   : launch<dpe_f16, D>(call, stream);
+    return call->dtype == DPE_BF16 ? launch<dpe_bf16, D>(call) : launch<dpe_f16, D>(call);
 }
 
 template <int D> constexpr dpe_tile_shape shape_of(void)
@@ -346,7 +345,7 @@ extern "C" int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, in
     return static_cast<int32_t>(parts < 1 ? 1 : parts);
 }
 
-extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
+extern "C" int dpe_attention_mma(const struct dpe_flash *call)
 {
     static const int invalid = 1; /* cudaErrorInvalidValue */
     if ((call->dtype != DPE_BF16 && call->dtype != DPE_F16) || call->n_blocks < 1 ||
@@ -355,15 +354,15 @@ extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
     }
     switch (call->head_dim) {
     case 64:
-        return launch_dtype<64>(call, stream);
+        return launch_dtype<64>(call);
     case 96:
-        return launch_dtype<96>(call, stream);
+        return launch_dtype<96>(call);
     case 128:
-        return launch_dtype<128>(call, stream);
+        return launch_dtype<128>(call);
     case 256:
-        return launch_dtype<256>(call, stream);
+        return launch_dtype<256>(call);
     case 512:
-        return launch_dtype<512>(call, stream);
+        return launch_dtype<512>(call);
     default:
         return invalid;
     }

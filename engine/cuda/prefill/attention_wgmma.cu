@@ -472,16 +472,16 @@ int map_tensors(struct dpe_wgmma_params *params, const struct dpe_flash *call,
     return failed;
 }
 
-template <class C> int launch(const struct dpe_wgmma_params &params, void *stream)
+template <class C> int launch(const struct dpe_wgmma_params &params)
 {
     int blocks = dpe_multiprocessors();
     blocks = blocks < params.n_items ? blocks : params.n_items;
     return dpe_launch(dpe_attention_wgmma_kernel<C>, dim3(static_cast<unsigned>(blocks)),
                       dim3(C::THREADS), C::SHARED_BYTES + sizeof(struct dpe_wgmma_barriers<C>),
-                      stream, params);
+                      params);
 }
 
-using launcher = int (*)(const struct dpe_wgmma_params &, void *);
+using launcher = int (*)(const struct dpe_wgmma_params &);
 
 struct variant {
     int64_t head_dim;
@@ -534,7 +534,7 @@ struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, bool capped, i
     return v == NULL ? dpe_tile_shape{0, 0} : v->shape;
 }
 
-int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *counters, void *stream)
+int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *counters)
 {
     static const int INVALID_VALUE = 1;
     const struct variant *v = find_variant(call->head_dim, variant, call->cap > 0.0f);
@@ -561,5 +561,5 @@ int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *coun
     params.cap = call->cap;
     params.cap_factor = dpe_cap_factor(*call);
     params.log_n = call->log_n;
-    return (call->dtype == DPE_BF16 ? v->bf16 : v->f16)(params, stream);
+    return (call->dtype == DPE_BF16 ? v->bf16 : v->f16)(params);
 }

@@ -105,9 +105,9 @@ static void count_case(const char *name, bool wrong)
 static int launch(const struct kernel *kernel, const struct dpe_flash *call, int32_t *counters)
 {
     if (kernel->variant >= 0) {
-        return dpe_attention_wgmma(call, kernel->variant, counters, NULL);
+        return dpe_attention_wgmma(call, kernel->variant, counters);
     }
-    return kernel->variant == -1 ? dpe_attention_mma(call, NULL) : dpe_attention_plain(call, NULL);
+    return kernel->variant == -1 ? dpe_attention_mma(call) : dpe_attention_plain(call);
 }
 
 /* The call with everything it points to on the device. */

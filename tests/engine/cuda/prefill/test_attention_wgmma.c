@@ -25,7 +25,7 @@ static void run_case(const struct flash_shape *shape, int variant, int plan_case
         flash_case_make(shape, plan_case, window,
                         dpe_attention_wgmma_shape(shape->head_dim, shape->cap > 0.0, variant));
     emulate_set_seed(shape->seed);
-    if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
+    if (dpe_attention_wgmma(&c.call, variant, counters) != 0) {
         fail_msg("%s: %s: %s", name, c.title, emulate_error());
     }
     flash_case_check(&c, name);
@@ -193,7 +193,7 @@ static const struct flash_shape usual = {.dtype = DPE_BF16,
 
 static void launch(struct flash_case *c)
 {
-    if (dpe_attention_wgmma(&c->call, 0, NULL, NULL) != 0) {
+    if (dpe_attention_wgmma(&c->call, 0, NULL) != 0) {
         fail_msg("launch: %s", emulate_error());
     }
 }
@@ -224,12 +224,12 @@ static void refuses(void **state)
     (void)state;
     assert_null(wgmma_variant(96, 0));
     assert_int_equal(dpe_attention_wgmma_shape(96, false, 0).rows, 0);
-    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL), 0);
     call.head_dim = 128;
     call.dtype = DPE_F32;
-    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL), 0);
     call.dtype = DPE_F16;
-    assert_int_not_equal(dpe_attention_wgmma(&call, 99, NULL, NULL), 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, 99, NULL), 0);
 }
 
 int main(void)
