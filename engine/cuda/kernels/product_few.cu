@@ -69,10 +69,7 @@ __device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float 
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < W * R; i++) {
-        float &sum = sums[i / R][i % R];
-        for (int by = 16; by > 0; by /= 2) {
-            sum += __shfl_xor_sync(0xffffffffU, sum, by);
-        }
+        const float sum = dpe_warp_sum(sums[i / R][i % R]);
         if (lane == 0) {
             shares[warp][i / R][i % R] = sum;
         }

@@ -184,12 +184,6 @@ template <class T> __global__ void output_gate(T *out, const T *gate, int64_t n,
     }
 }
 
-template <class T> int output_gate_of(void *out, const void *gate, int64_t n, int64_t each)
-{
-    return dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0,
-                      static_cast<T *>(out), static_cast<const T *>(gate), n, each);
-}
-
 } // namespace
 
 bool dpe_recur_supports(const struct dpe_recurrent *shape)
@@ -207,5 +201,7 @@ int dpe_kernel_recur_tokens(const struct dpe_recur *call, int32_t *arrived)
 int dpe_kernel_output_gate(enum dpe_dtype dtype, void *out, const void *gate, int64_t n,
                            int64_t each)
 {
-    DPE_FOR_DTYPE(dtype, output_gate_of<T>(out, gate, n, each));
+    DPE_FOR_DTYPE(dtype,
+                  dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0,
+                             static_cast<T *>(out), static_cast<const T *>(gate), n, each));
 }
