@@ -183,11 +183,10 @@ struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, 
 int64_t dpe_decode_step(struct dpe_decode_dealing dealing);
 /** Bytes of the parts of so many units under any dealing. */
 uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units);
-/** Asynchronous on dpe_rt_stream(); the CUDA error code of the launches. */
-int dpe_attention_decode(const struct dpe_decode *call);
 enum { DPE_DECODE_CALLS = 8 };
 /** n ≤ DPE_DECODE_CALLS calls as one, over the caches and under the plans of all: units, parts,
- * rows, partial, out and lse are those of all calls together, and so is the layout of q. */
+ * rows, partial, out and lse are those of all calls together, and so is the layout of q.
+ * Asynchronous on dpe_rt_stream(); the CUDA error code of the launches. */
 int dpe_attention_decode_calls(const struct dpe_decode *calls, int n);
 /** table [n] as dpe_decode_band.table: rotated by (cos, sin), rotated back by (undo_cos, undo_sin).
  */

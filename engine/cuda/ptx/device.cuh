@@ -71,6 +71,17 @@ static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t
     return dpe_rt_launch(&launch);
 }
 
+/** Of a table of what there is for some head dimensions, the entry of one; NULL: none. */
+template <class K, size_t N> const K *dpe_kind_of(const K (&kinds)[N], int64_t head_dim)
+{
+    for (const K &kind : kinds) {
+        if (kind.head_dim == head_dim) {
+            return &kind;
+        }
+    }
+    return NULL;
+}
+
 /** @name Between float and what lies in memory; exact to float, nearest even from it. */
 /**@{*/
 __device__ static inline float dpe_float(float value)
