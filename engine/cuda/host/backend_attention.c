@@ -161,7 +161,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 
 static struct dpe_tile_shape wgmma_shape(const struct dpe_cuda_plan *p)
 {
-    return dpe_attention_wgmma_shape(p->head_dim, p->plan->attention_cap > 0.0, 0);
+    return dpe_attention_wgmma_shape(p->head_dim, p->plan->attention_cap > 0.0);
 }
 
 /* The fastest of the backend's that takes the heads of the plan's layers. */
@@ -227,7 +227,7 @@ static void launch(struct dpe_backend *b, const struct dpe_cuda_plan *p,
     }
     switch (kernel) {
     case DPE_KERNEL_WGMMA:
-        DPE_CUDA_TRY(b, dpe_attention_wgmma(call, 0, b->counters));
+        DPE_CUDA_TRY(b, dpe_attention_wgmma(call, b->counters));
         return;
     case DPE_KERNEL_MMA:
         DPE_CUDA_TRY(b, dpe_attention_mma(call));

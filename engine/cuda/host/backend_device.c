@@ -119,8 +119,7 @@ static int find_kernels(const struct dpe_cuda_info *info, const struct dpe_confi
     for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && half; kind++) {
         const int64_t head_dim = dpe_cuda_head_dim(config, kind);
         mma = mma || dpe_attention_mma_shape(head_dim).rows > 0;
-        wgmma =
-            wgmma || dpe_attention_wgmma_shape(head_dim, config->attention_cap > 0.0, 0).rows > 0;
+        wgmma = wgmma || dpe_attention_wgmma_shape(head_dim, config->attention_cap > 0.0).rows > 0;
     }
     wgmma = wgmma && info->major == 9 && !(mma && asked != NULL && strcmp(asked, "mma") == 0);
     int n = 0;
