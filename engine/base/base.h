@@ -271,7 +271,8 @@ size_t dpe_write_at(int fd, const void *bytes, size_t n, uint64_t at);
 dpe_status dpe_read_range(int fd, const char *path, void *bytes, size_t n, uint64_t at,
                           struct dpe_error *err);
 /** Bytes of the character at s (n ≥ 1 of them) or, where it is not whole, of what one U+FFFD stands
- * for: its longest beginning, a byte at least (Unicode 16, section 3.9, "maximal subparts"). */
+ * for: its longest beginning, a byte at least (Unicode 16, section 3.9, "maximal subparts").
+ * `whole` may be NULL. */
 size_t dpe_utf8_part(const char *s, size_t n, bool *whole);
 /** Offset of the first byte that is not valid UTF-8 (overlong, surrogate, > U+10FFFF included), n
  * if all is. */

@@ -342,6 +342,8 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
 size_t dpe_utf8_part(const char *s, size_t n, bool *whole)
 {
     const unsigned char *u = (const unsigned char *)s;
+    bool unasked = false;
+    whole = whole != NULL ? whole : &unasked;
     *whole = u[0] < 0x80;
     if (*whole || u[0] < 0xc2 || u[0] > 0xf4 || n < 2) {
         return 1;

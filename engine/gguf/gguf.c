@@ -256,38 +256,6 @@ dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *e
     return DPE_OK;
 }
 
-/* Bytes of a tensor, into end; begin is its offset in the data so far. */
-static dpe_status check_size(const struct dpe_gguf *gguf, struct dpe_gguf_tensor *tensor,
-                             struct dpe_error *err)
-{
-    const struct dpe_block_type *type = &dpe_block_types[tensor->dtype];
-    uint64_t count = 1;
-    uint64_t bytes = 0;
-    bool overflow = false;
-    for (int i = 0; i < tensor->rank; i++) {
-        overflow |= __builtin_mul_overflow(count, (uint64_t)tensor->shape[i], &count);
-    }
-    int64_t row = tensor->shape[tensor->rank - 1];
-    if (row % type->elements != 0) {
-        char what[64];
-        snprintf(what, sizeof what, "rows that are multiples of %" PRId64 " numbers (%s)",
-                 type->elements, type->name);
-        return bad_tensor(gguf, tensor->name, err, what, (uint64_t)row);
-    }
-    overflow |=
-        __builtin_mul_overflow(count / (uint64_t)type->elements, (uint64_t)type->bytes, &bytes);
-    if (overflow || __builtin_add_overflow(tensor->begin, bytes, &tensor->end) ||
-        tensor->end > gguf->size) {
-        char quoted[96];
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: tensor %s lies beyond the end of the file, which has %" PRIu64
-                        " bytes: the file is truncated, or a size or offset in it is wrong",
-                        gguf->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
-                        gguf->size);
-    }
-    return DPE_OK;
-}
-
 static dpe_status take_shape(struct cursor *cursor, struct dpe_gguf_tensor *tensor)
 {
     uint32_t rank = 0;
@@ -317,11 +285,7 @@ static dpe_status take_tensor(struct cursor *cursor, struct dpe_gguf_tensor *ten
         return DPE_OK;
     }
     tensor->dtype = dpe_dtype_of_gguf(tensor->type);
-    if (tensor->dtype == DPE_DTYPES) {
-        tensor->end = tensor->begin;
-        return DPE_OK;
-    }
-    return check_size(cursor->gguf, tensor, cursor->err);
+    return DPE_OK;
 }
 
 static dpe_status take_tensors(struct cursor *cursor, uint64_t n)
@@ -382,7 +346,46 @@ static dpe_status check_pairs(const struct dpe_gguf *gguf, struct dpe_error *err
     return DPE_OK;
 }
 
-/* Their places in the file, once all of the header is read. */
+/* Its place in the file; until then begin is its offset in the data, a multiple of `unit`. A type
+ * that is not known has no size. */
+static dpe_status place_tensor(const struct dpe_gguf *gguf, uint64_t unit,
+                               struct dpe_gguf_tensor *tensor, struct dpe_error *err)
+{
+    static const struct dpe_block_type unknown = {.elements = 1};
+    const struct dpe_block_type *type =
+        tensor->dtype == DPE_DTYPES ? &unknown : &dpe_block_types[tensor->dtype];
+    const int64_t row = tensor->shape[tensor->rank - 1];
+    uint64_t bytes = 1;
+    bool overflow = false;
+    char what[64];
+    if (row % type->elements != 0) {
+        snprintf(what, sizeof what, "rows that are multiples of %" PRId64 " numbers (%s)",
+                 type->elements, type->name);
+        return bad_tensor(gguf, tensor->name, err, what, (uint64_t)row);
+    }
+    if (tensor->begin % unit != 0) {
+        snprintf(what, sizeof what, "an offset that is a multiple of %" PRIu64, unit);
+        return bad_tensor(gguf, tensor->name, err, what, tensor->begin);
+    }
+    for (int i = 0; i < tensor->rank; i++) {
+        overflow |= __builtin_mul_overflow(bytes, (uint64_t)tensor->shape[i], &bytes);
+    }
+    overflow |=
+        __builtin_mul_overflow(bytes / (uint64_t)type->elements, (uint64_t)type->bytes, &bytes);
+    overflow |= __builtin_add_overflow(tensor->begin, gguf->data, &tensor->begin);
+    overflow |= __builtin_add_overflow(tensor->begin, bytes, &tensor->end);
+    if (overflow || tensor->end > gguf->size) {
+        char quoted[96];
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: tensor %s lies beyond the end of the file, which has %" PRIu64
+                        " bytes: the file is truncated, or a size or offset in it is wrong",
+                        gguf->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
+                        gguf->size);
+    }
+    return DPE_OK;
+}
+
+/* Once all of the header is read. */
 static dpe_status place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 {
     struct dpe_gguf_reader reader = {.file = gguf, .err = err};
@@ -397,22 +400,7 @@ static dpe_status place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
     uint64_t unit = (uint64_t)alignment;
     gguf->data = ((uint64_t)gguf->n_header + unit - 1) / unit * unit;
     for (size_t i = 0; i < gguf->n_tensors; i++) {
-        struct dpe_gguf_tensor *tensor = &gguf->tensors[i];
-        if (tensor->begin % unit != 0) {
-            char what[64];
-            snprintf(what, sizeof what, "an offset that is a multiple of %" PRIu64, unit);
-            return bad_tensor(gguf, tensor->name, err, what, tensor->begin);
-        }
-        tensor->begin += gguf->data;
-        tensor->end += gguf->data;
-        if (tensor->end > gguf->size) {
-            char quoted[96];
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: tensor %s ends at byte %" PRIu64 ", the file has %" PRIu64
-                            ": the file is truncated",
-                            gguf->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
-                            tensor->end, gguf->size);
-        }
+        DPE_TRY(place_tensor(gguf, unit, &gguf->tensors[i], err));
     }
     return gguf->n_tensors > 0 ? check_pairs(gguf, err) : DPE_OK;
 }

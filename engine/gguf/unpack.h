@@ -138,35 +138,29 @@ static inline void dpe_unpack_mxfp4(const unsigned char *block, struct dpe_unpac
 static inline void dpe_unpack(enum dpe_dtype dtype, const unsigned char *block,
                               struct dpe_unpacked *out)
 {
+    const bool shifted = dtype == DPE_Q4_1 || dtype == DPE_Q5_1;
+    /* Of the types of 32 numbers but MXFP4; the others have their own. */
+    out->scale[0] = dpe_unpack_half(block);
+    out->shift[0] = shifted ? dpe_unpack_half(block + 2) : 0.0F;
     switch (dtype) {
     case DPE_Q8_0:
         memcpy(out->q, block + 2, 32);
-        out->scale[0] = dpe_unpack_half(block);
-        out->shift[0] = 0.0F;
         break;
     case DPE_Q4_0:
         dpe_unpack_nibbles(block + 2, 16, out->q);
         dpe_unpack_less(out->q, 32, 8);
-        out->scale[0] = dpe_unpack_half(block);
-        out->shift[0] = 0.0F;
         break;
     case DPE_Q4_1:
         dpe_unpack_nibbles(block + 4, 16, out->q);
-        out->scale[0] = dpe_unpack_half(block);
-        out->shift[0] = dpe_unpack_half(block + 2);
         break;
     case DPE_Q5_0:
         dpe_unpack_nibbles(block + 6, 16, out->q);
         dpe_unpack_fifth(block + 2, out->q);
         dpe_unpack_less(out->q, 32, 16);
-        out->scale[0] = dpe_unpack_half(block);
-        out->shift[0] = 0.0F;
         break;
     case DPE_Q5_1:
         dpe_unpack_nibbles(block + 8, 16, out->q);
         dpe_unpack_fifth(block + 4, out->q);
-        out->scale[0] = dpe_unpack_half(block);
-        out->shift[0] = dpe_unpack_half(block + 2);
         break;
     case DPE_Q4_K:
         dpe_unpack_k_scales(block, out->scale, out->shift);

@@ -387,6 +387,9 @@ struct dpe_ops {
                          struct dpe_error *err);
 };
 
+/** Declares a function that fills a slot, as the slot says: DPE_SLOT(dpe_reference_add, add); */
+#define DPE_SLOT(function, slot) __typeof__(*((struct dpe_ops *)NULL)->slot) function
+
 /** Rows of experts that there is room for where `rows` rows choose theirs: of one expert at least,
  * of all where they are few. */
 static inline int64_t dpe_experts_room(const struct dpe_ops *ops, const struct dpe_config *config,

@@ -55,42 +55,32 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
 /** dpe_attention.compressed of a row and head, to out [head_dim]; the same room. */
 void dpe_reference_compressed(const struct dpe_attention *args, int64_t row, int64_t head,
                               int64_t keys, double *room, float *out);
-void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
+DPE_SLOT(dpe_reference_merge, merge);
 
 /* ops_reference_layer.c */
 
-void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
-                            int64_t width);
-void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
-                           const struct dpe_experts *args);
-void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
-void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
-                              int64_t from, int64_t n, double factor);
-void dpe_reference_centre(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
-void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
-void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
-                         dpe_mem out);
+DPE_SLOT(dpe_reference_activate, activate);
+DPE_SLOT(dpe_reference_experts, experts);
+DPE_SLOT(dpe_reference_scale, scale);
+DPE_SLOT(dpe_reference_scale_part, scale_part);
+DPE_SLOT(dpe_reference_centre, centre);
+DPE_SLOT(dpe_reference_add, add);
+DPE_SLOT(dpe_reference_sinks, sinks);
 
 /* ops_reference_recur.c */
 
-void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
-                               int64_t each);
-void dpe_reference_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
-uint64_t dpe_reference_recur_workspace(const struct dpe_config *config, int64_t rows,
-                                       int n_threads);
-void dpe_reference_copy_state(struct dpe_backend *backend, dpe_mem to, dpe_mem from,
-                              uint64_t bytes);
+DPE_SLOT(dpe_reference_output_gate, output_gate);
+DPE_SLOT(dpe_reference_recur, recur);
+DPE_SLOT(dpe_reference_recur_workspace, recur_workspace);
+DPE_SLOT(dpe_reference_copy_state, copy_state);
 
 /** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do
  * not depend on n_threads. */
 void dpe_norms_add(const struct dpe_config *config, int n_threads, const float *q, const float *k,
                    int64_t rows, bool products, double *sum_q, double *sum_k);
-void dpe_reference_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
-                             bool products, double *sum_q, double *sum_k);
+DPE_SLOT(dpe_reference_sum_norms, sum_norms);
 
-void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
-                            const struct dpe_store *args);
-void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
-                           int64_t to, int64_t rows);
+DPE_SLOT(dpe_reference_store_kv, store_kv);
+DPE_SLOT(dpe_reference_copy_kv, copy_kv);
 
 #endif

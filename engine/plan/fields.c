@@ -2,6 +2,8 @@
 #include "engine/plan/fields.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define LONGEST 0x1p40 /* tokens */
 #define SIDE    0x1p20 /* pairs, layers, heads */
@@ -119,6 +121,15 @@ const char *dpe_number_range(const struct dpe_number *number, char text[DPE_NUMB
                (number->is & ABOVE) != 0 ? "a %snumber above %.15g, at most %.15g"
                                          : "a %snumber from %.15g to %.15g",
                real ? "" : "whole ", number->low, number->high);
+    return text;
+}
+
+const char *dpe_number_exact(double value, char text[32])
+{
+    snprintf(text, 32, "%.15g", value);
+    if (strtod(text, NULL) != value) {
+        snprintf(text, 32, "%.17g", value);
+    }
     return text;
 }
 

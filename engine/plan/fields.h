@@ -53,6 +53,8 @@ bool dpe_number_fits(const struct dpe_number *number, double value);
 enum { DPE_NUMBER_TEXT = 128 };
 /** What it may be, in words. Returns the buffer. */
 const char *dpe_number_range(const struct dpe_number *number, char text[DPE_NUMBER_TEXT]);
+/** A text that is read back to the same bits. Returns the buffer. */
+const char *dpe_number_exact(double value, char text[32]);
 /** DPE_USAGE names the first number that is out of its range. */
 dpe_status dpe_numbers_check(const struct dpe_numbers *numbers, const void *of,
                              struct dpe_error *err);

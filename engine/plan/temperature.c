@@ -105,21 +105,11 @@ bool dpe_temperature_set_head(struct dpe_temperature *temperature, int64_t layer
     return true;
 }
 
-/* A number whose text is read back to the same bits. */
-static const char *exact(double value, char number[32])
-{
-    snprintf(number, 32, "%.15g", value);
-    if (strtod(number, NULL) != value) {
-        snprintf(number, 32, "%.17g", value);
-    }
-    return number;
-}
-
 static void put(char text[DPE_TEMPERATURE_TEXT], const char *key, double value)
 {
     char number[32];
     dpe_append(text, DPE_TEMPERATURE_TEXT, "%s%s=%s", text[0] != '\0' ? "," : "", key,
-               exact(value, number));
+               dpe_number_exact(value, number));
 }
 
 void dpe_temperature_text(const struct dpe_temperature *temperature,
@@ -139,7 +129,7 @@ void dpe_temperature_text(const struct dpe_temperature *temperature,
                    i > 0             ? "/"
                    : text[0] != '\0' ? ",logit-scale-heads="
                                      : "logit-scale-heads=",
-                   at->layer, at->head, exact(at->factor, number));
+                   at->layer, at->head, dpe_number_exact(at->factor, number));
     }
     dpe_append(text, DPE_TEMPERATURE_TEXT, "%s", text[0] == '\0' ? "off" : "");
 }

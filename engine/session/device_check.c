@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/system/folder.h"
 
@@ -123,13 +122,12 @@ dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct d
 
 /* ----------------------------------------------------------------------------------- verdicts */
 
-enum { MOST_KEPT = 256, KEY = 64, LINE = KEY + 1 + DPE_WAY_PARTS + 2, PATH_ROOM = 4096 };
+enum { KEY = 64, LINE = KEY + 1 + DPE_WAY_PARTS + 2, PATH_ROOM = 4096 };
 
-/* "KEY 010000\n"; anything else is skipped. */
+/* "KEY 010000\n"; anything else is no verdict. */
 static bool read_line(const char *line, struct dpe_ways *ways)
 {
-    if (strlen(line) != LINE - 1 || strspn(line, "0123456789abcdef") != KEY || line[KEY] != ' ' ||
-        line[LINE - 2] != '\n') {
+    if (strlen(line) != LINE - 1 || line[KEY] != ' ' || line[LINE - 2] != '\n') {
         return false;
     }
     for (int part = 0; part < DPE_WAY_PARTS; part++) {
@@ -142,67 +140,41 @@ static bool read_line(const char *line, struct dpe_ways *ways)
     return true;
 }
 
+/* The last line of a key holds. */
 bool dpe_verdict_find(const char *key, struct dpe_ways *ways)
 {
     char path[PATH_ROOM];
     char line[2 * LINE];
     bool found = false;
+    struct dpe_ways read = {{0}};
     FILE *file = dpe_cache_path("devices", path, sizeof path) ? fopen(path, "re") : NULL;
-    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
-        struct dpe_ways read = {{0}};
-        found = read_line(line, &read) && strncmp(line, key, KEY) == 0;
-        *ways = found ? read : *ways;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        found = strncmp(line, key, KEY) == 0 ? read_line(line, &read) : found;
     }
     if (file != NULL) {
         fclose(file);
     }
+    *ways = found ? read : *ways;
     return found;
-}
-
-/* The newest first. */
-static bool write_lines(FILE *to, const char *path, const char *key, const struct dpe_ways *ways)
-{
-    char line[2 * LINE];
-    struct dpe_ways other;
-    FILE *from = fopen(path, "re");
-    bool good = true;
-    if (ways != NULL) {
-        good = fprintf(to, "%.64s ", key) > 0;
-        for (int part = 0; part < DPE_WAY_PARTS && good; part++) {
-            good = fputc('0' + ways->way[part], to) != EOF;
-        }
-        good = good && fputc('\n', to) != EOF;
-    }
-    for (int i = 1; i < MOST_KEPT && from != NULL && good && fgets(line, sizeof line, from) != NULL;
-         i++) {
-        if (read_line(line, &other) && strncmp(line, key, KEY) != 0) {
-            good = fputs(line, to) != EOF;
-        }
-    }
-    if (from != NULL) {
-        fclose(from);
-    }
-    return good;
 }
 
 void dpe_verdict_keep(const char *key, const struct dpe_ways *ways)
 {
     char path[PATH_ROOM];
-    char new_path[PATH_ROOM + 32];
     if (!dpe_cache_path("devices", path, sizeof path)) {
         return;
     }
     dpe_cache_make_folders(path);
-    snprintf(new_path, sizeof new_path, "%s.%ld", path, (long)getpid());
-    FILE *to = fopen(new_path, "we");
+    FILE *to = fopen(path, "ae");
     if (to == NULL) {
         return;
     }
-    bool good = write_lines(to, path, key, ways);
-    good = fclose(to) == 0 && good;
-    if (!good || rename(new_path, path) != 0) {
-        (void)unlink(new_path);
+    fprintf(to, "%.64s ", key);
+    for (int part = 0; part < DPE_WAY_PARTS && ways != NULL; part++) {
+        fputc('0' + ways->way[part], to);
     }
+    fputc('\n', to);
+    fclose(to); /* one write: lines of two processes do not mix */
 }
 
 /* What a verdict holds for: "" where a later process could not tell. */
@@ -271,9 +243,10 @@ static dpe_status find_ways(const char *kind, struct dpe_device_request *request
     char key[65];
     find_key(info, kind, key);
     const bool known = key[0] != '\0' && dpe_verdict_find(key, &request->ways);
+    const struct dpe_ways before = request->ways;
     *kept = known && !uses_first(&request->ways);
     DPE_TRY(known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err));
-    if (key[0] != '\0') {
+    if (key[0] != '\0' && !(known && memcmp(&before, &request->ways, sizeof before) == 0)) {
         dpe_verdict_keep(key, &request->ways);
     }
     return DPE_OK;

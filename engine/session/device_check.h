@@ -129,7 +129,7 @@ dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct d
 /* ---------------------------------------------------------------------------------- the verdict */
 
 /* Of each kind of model, card, driver and module: a line in $XDG_CACHE_HOME/dpe/devices or
- * ~/.cache/dpe/devices. */
+ * ~/.cache/dpe/devices, of which the last holds. */
 
 /** The ways that were right for a key (64 hex digits) before; false: none is known. */
 bool dpe_verdict_find(const char *key, struct dpe_ways *ways);

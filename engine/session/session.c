@@ -59,34 +59,55 @@ static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
     return dpe_session_out_of_memory(s, err);
 }
 
-/* Memory of a layer that the plan may do without (0 bytes). */
-static bool allocate_layer(struct dpe_session *s, uint64_t bytes, dpe_mem *memory)
+/* What a layer keeps, in the order of struct dpe_kept. */
+enum { KEYS, VALUES, QUERIES, MARKS, STATES, PARTS };
+
+static dpe_mem *part_of(struct dpe_session *s, int64_t layer, int part)
 {
-    *memory = bytes > 0 ? s->ops->allocate(s->own.backend, bytes) : NULL;
-    return bytes == 0 || *memory != NULL;
+    struct dpe_kept *kept = &s->kept[layer];
+    dpe_mem *const parts[PARTS] = {&kept->k, &kept->v, &kept->q, &kept->marks, &kept->states};
+    return parts[part];
 }
 
-/* What the plan's selection keeps of the layers that the plan moves. */
-static dpe_status allocate_selection(struct dpe_session *s, struct dpe_error *err)
+/* Queries and marks are the plan's selection's, of the layers that the plan moves; states the
+ * model's, whatever the plan. */
+static uint64_t part_bytes(const struct dpe_session *s, int64_t layer, int part)
 {
-    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        if (dpe_config_moves(s->config, layer) &&
-            !(allocate_layer(s, s->bytes.queries, &s->kept[layer].q) &&
-              allocate_layer(s, s->bytes.marks, &s->kept[layer].marks))) {
-            return not_allocated(s, err);
-        }
+    const struct dpe_session_bytes *b = &s->bytes;
+    const bool moves = dpe_config_moves(s->config, layer);
+    switch (part) {
+    case QUERIES:
+        return moves ? b->queries : 0;
+    case MARKS:
+        return moves ? b->marks : 0;
+    case STATES:
+        return dpe_config_attends(s->config, layer) ? 0 : b->states;
+    default:
+        break;
     }
-    return DPE_OK;
+    return b->cache == 0 ? 0
+                         : dpe_bytes_of(s->options.capacity, dpe_config_kept(s->config, layer), 1,
+                                        s->element);
 }
 
-static void release_selection(struct dpe_session *s)
+static void release_parts(struct dpe_session *s, int first, int end)
 {
     for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
-        struct dpe_kept *kept = &s->kept[layer];
-        s->ops->release(s->own.backend, kept->q);
-        s->ops->release(s->own.backend, kept->marks);
-        kept->q = kept->marks = NULL;
+        for (int part = first; part < end; part++) {
+            dpe_mem *memory = part_of(s, layer, part);
+            s->ops->release(s->own.backend, *memory);
+            *memory = NULL;
+        }
     }
+}
+
+/* So that the next plan makes it, whatever its size. */
+static void drop_cache(struct dpe_session *s)
+{
+    release_parts(s, KEYS, QUERIES);
+    dpe_kv_destroy(s->kv);
+    s->kv = NULL;
+    s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
 }
 
 /* The size of each channel of a layer's keys that its weights lead to expect: after a norm of keys
@@ -156,63 +177,24 @@ static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Keys and values of all layers: as the device has them, or a dpe_kv (of queries too). */
-static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
-{
-    const struct dpe_session_bytes *b = &s->bytes;
-    if (b->kv > 0) {
-        return make_kv(s, err);
-    }
-    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        const uint64_t bytes = b->cache == 0
-                                   ? 0
-                                   : dpe_bytes_of(s->options.capacity,
-                                                  dpe_config_kept(s->config, layer), 1, s->element);
-        if (!allocate_layer(s, bytes, &s->kept[layer].k) ||
-            !allocate_layer(s, bytes, &s->kept[layer].v)) {
-            return not_allocated(s, err);
-        }
-    }
-    return DPE_OK;
-}
-
-static void release_cache(struct dpe_session *s)
-{
-    for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
-        struct dpe_kept *kept = &s->kept[layer];
-        s->ops->release(s->own.backend, kept->k);
-        s->ops->release(s->own.backend, kept->v);
-        kept->k = kept->v = NULL;
-    }
-    dpe_kv_destroy(s->kv);
-    s->kv = NULL;
-}
-
-/* So that the next plan makes it, whatever its size. */
-static void drop_cache(struct dpe_session *s)
-{
-    release_cache(s);
-    s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
-}
-
-/* The states of the layers that have them: of the model alone, whatever the plan. */
-static dpe_status allocate_states(struct dpe_session *s, struct dpe_error *err)
+/* What is not there yet of what the layers keep: keys and values as the device has them, or a
+ * dpe_kv (of queries too). */
+static dpe_status allocate_kept(struct dpe_session *s, struct dpe_error *err)
 {
     for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        const uint64_t bytes = dpe_config_attends(s->config, layer) ? 0 : s->bytes.states;
-        if (!allocate_layer(s, bytes, &s->kept[layer].states)) {
-            return not_allocated(s, err);
+        for (int part = KEYS; part < PARTS; part++) {
+            dpe_mem *memory = part_of(s, layer, part);
+            const uint64_t bytes = part_bytes(s, layer, part);
+            if (*memory != NULL || bytes == 0) {
+                continue;
+            }
+            *memory = s->ops->allocate(s->own.backend, bytes);
+            if (*memory == NULL) {
+                return not_allocated(s, err);
+            }
         }
     }
-    return DPE_OK;
-}
-
-static void release_states(struct dpe_session *s)
-{
-    for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
-        s->ops->release(s->own.backend, s->kept[layer].states);
-        s->kept[layer].states = NULL;
-    }
+    return s->bytes.kv > 0 && s->kv == NULL ? make_kv(s, err) : DPE_OK;
 }
 
 /* The workspace of all sessions that share their buffers: as large as the plan of any needs. False:
@@ -244,9 +226,7 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     const bool there =
         alone ? dpe_lane_allocate(&s->own, &s->bytes) : fit_workspace(s, s->bytes.workspace);
     s->workspace_room = alone ? s->bytes.workspace : 0;
-    DPE_TRY(there ? allocate_cache(s, err) : not_allocated(s, err));
-    DPE_TRY(allocate_states(s, err));
-    DPE_TRY(allocate_selection(s, err));
+    DPE_TRY(there ? allocate_kept(s, err) : not_allocated(s, err));
     DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
     for (int kind = 1; kind < s->config->n_kinds; kind++) {
         if (!s->config->kinds[kind].recurrent) {
@@ -262,9 +242,8 @@ static void release(struct dpe_session *s)
     if (s->options.beside == NULL) {
         dpe_lane_release(&s->own);
     }
-    release_cache(s);
-    release_states(s);
-    release_selection(s);
+    drop_cache(s);
+    release_parts(s, QUERIES, PARTS);
 }
 
 /* An estimate that fits may still not be there: another process took it, or it is in pieces. */
@@ -491,7 +470,7 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
         s->ops->release(s->own.backend, s->own.workspace);
         s->own.workspace = NULL;
     }
-    release_selection(s);
+    release_parts(s, QUERIES, STATES);
     if (bytes.cache != s->bytes.cache || bytes.kv != s->bytes.kv || bytes.file != s->bytes.file) {
         drop_cache(s);
     }
@@ -501,25 +480,14 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
 /* The workspace of the plan, what its selection keeps, the cache where it moves, and the tables. */
 static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
 {
-    const struct dpe_session_bytes bytes = make_room(s);
-    bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;
-    s->bytes = bytes;
-    if (moves) {
-        drop_cache(s);
-    }
-    if (!fit_workspace(s, bytes.workspace)) {
+    s->bytes = make_room(s);
+    if (!fit_workspace(s, s->bytes.workspace)) {
         return not_allocated(s, err);
     }
-    DPE_TRY(allocate_selection(s, err));
-    if (moves) {
-        s->bytes.cache = bytes.cache;
-        s->bytes.kv = bytes.kv;
-        s->bytes.file = bytes.file;
-        const dpe_status status = allocate_cache(s, err);
-        if (status != DPE_OK) {
-            drop_cache(s);
-            return status;
-        }
+    const dpe_status status = allocate_kept(s, err);
+    if (status != DPE_OK) {
+        drop_cache(s);
+        return status;
     }
     return s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
 }

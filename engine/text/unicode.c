@@ -167,8 +167,7 @@ dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out, st
         DPE_TRY(dpe_text_append(out, bytes + at, valid, err));
         at += valid;
         if (at < n) {
-            bool whole = false;
-            at += dpe_utf8_part(bytes + at, n - at, &whole);
+            at += dpe_utf8_part(bytes + at, n - at, NULL);
             DPE_TRY(dpe_text_append(out, "\xef\xbf\xbd", 3, err));
         }
     }

@@ -404,8 +404,7 @@ static size_t offset_before_repair(const char *text, size_t n, size_t offset)
         if (repaired + valid >= offset || at + valid == n) {
             return at + (offset - repaired);
         }
-        bool whole = false;
-        at += valid + dpe_utf8_part(text + at + valid, n - at - valid, &whole);
+        at += valid + dpe_utf8_part(text + at + valid, n - at - valid, NULL);
         repaired += valid + 3;
     }
     return at;

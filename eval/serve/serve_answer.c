@@ -59,8 +59,7 @@ static void count(struct dpe_serve_counted *counted, const char *bytes, size_t n
             counted->characters += ((unsigned char)text->bytes[at] & 0xc0) != 0x80;
         }
         if (at < text->n) {
-            bool whole = false;
-            size_t bad = dpe_utf8_part(text->bytes + at, text->n - at, &whole);
+            size_t bad = dpe_utf8_part(text->bytes + at, text->n - at, NULL);
             unsigned char lead = (unsigned char)text->bytes[at];
             if (at + bad == text->n && lead >= 0xc2 && lead <= 0xf4) {
                 break;

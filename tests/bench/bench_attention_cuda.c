@@ -1,10 +1,10 @@
-/* Attention alone on a GPU: every kernel and variant that runs on it.
+/* Attention alone on a GPU: every kernel that runs on it.
  *
  *     bench_attention_cuda [-q] [kernel [head_dim [length …]]]  (default: all, 128, 8192 16384
  * 32768 131072)
  *
- * kernel: mma, wgmma (the variant that is used), variants (the others) or all. First every kernel
- * against the plain one at odd lengths, every method; then, per length, variant and method, the
+ * kernel: mma, wgmma or all. First every kernel
+ * against the plain one at odd lengths, every method; then, per length, kernel and method, the
  * median of a few runs: milliseconds, TFLOP/s (4 · head_dim · heads · visible pairs) and the time
  * over that of rope. A kernel with a difference above 0.02 is not timed, and the program ends with
  * 1; with 125 where there is no device, or none of these kernels for it. Shape: 32 query heads, 8
@@ -26,9 +26,8 @@
 #include "engine/ops/ops.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "tests/engine/cuda/wgmma_variants.h"
 
-enum { RUNS = 15, MOST_KERNELS = 16, METHODS = 4 };
+enum { RUNS = 15, MOST_KERNELS = 2, METHODS = 4 };
 static const double RUN_SECONDS = 0.02; /* so that a launch counts little */
 static const double MOST_DIFFERENCE = 0.02;
 /* More numbers than these are these again: that costs a kernel the same. */
@@ -91,7 +90,7 @@ static void *need(void *memory)
 struct kernel {
     const char *name;
     struct dpe_tile_shape shape;
-    int variant; /* of wgmma, −1: mma.sync, −2: plain */
+    enum { PLAIN, MMA, WGMMA } kind;
 };
 
 struct inputs {
@@ -176,15 +175,13 @@ static int find_kernels(const char *wanted, int64_t d, struct kernel *found)
 {
     int n = 0;
     bool all = strcmp(wanted, "all") == 0;
-    for (int v = 0; device.major == 9 && wgmma_variant(d, v) != NULL; v++) {
-        if (n < MOST_KERNELS && (all || strcmp(wanted, v == 0 ? "wgmma" : "variants") == 0)) {
-            found[n++] =
-                (struct kernel){wgmma_variant(d, v), dpe_attention_wgmma_shape(d, false, v), v};
-        }
+    struct dpe_tile_shape wgmma = dpe_attention_wgmma_shape(d, false);
+    struct dpe_tile_shape mma = dpe_attention_mma_shape(d);
+    if (device.major == 9 && wgmma.rows > 0 && (all || strcmp(wanted, "wgmma") == 0)) {
+        found[n++] = (struct kernel){"wgmma", wgmma, WGMMA};
     }
-    if (n < MOST_KERNELS && dpe_attention_mma_shape(d).rows > 0 &&
-        (all || strcmp(wanted, "mma") == 0)) {
-        found[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(d), -1};
+    if (mma.rows > 0 && (all || strcmp(wanted, "mma") == 0)) {
+        found[n++] = (struct kernel){"mma.sync", mma, MMA};
     }
     return n;
 }
@@ -298,11 +295,10 @@ static struct prepared prepare(const struct inputs *in, const char *method,
 
 static int launch(const struct kernel *k, const struct prepared *p, const struct inputs *in)
 {
-    if (k->variant >= 0) {
-        return dpe_attention_wgmma(&p->call, k->variant, in->counters, NULL);
+    if (k->kind == WGMMA) {
+        return dpe_attention_wgmma(&p->call, in->counters);
     }
-    return k->variant == -1 ? dpe_attention_mma(&p->call, NULL)
-                            : dpe_attention_plain(&p->call, NULL);
+    return k->kind == MMA ? dpe_attention_mma(&p->call) : dpe_attention_plain(&p->call);
 }
 
 /* The output's bits. */
@@ -343,7 +339,7 @@ static double row_difference(const uint16_t *got, const uint16_t *want, int64_t 
 
 static bool agree(const struct kernel *k, const struct check *c, int64_t d)
 {
-    const struct kernel plain = {"plain", dpe_attention_plain_shape(d), -2};
+    const struct kernel plain = {"plain", dpe_attention_plain_shape(d), PLAIN};
     struct inputs in = make_inputs(c->rows, d);
     double worst = 0.0;
     /* Before it runs: when a case hangs, it is the last one printed. */
@@ -452,9 +448,8 @@ int main(int argc, char **argv)
     int64_t d = number(rest, n_rest, 1, 128);
     int n_lengths = n_rest > 2 ? n_rest - 2 : 4;
     int count = 0;
-    if (strcmp(wanted, "all") != 0 && strcmp(wanted, "mma") != 0 && strcmp(wanted, "wgmma") != 0 &&
-        strcmp(wanted, "variants") != 0) {
-        refuse("mma, wgmma, variants or all", wanted);
+    if (strcmp(wanted, "all") != 0 && strcmp(wanted, "mma") != 0 && strcmp(wanted, "wgmma") != 0) {
+        refuse("mma, wgmma or all", wanted);
     }
     for (int i = 2; i < n_rest; i++) {
         (void)number(rest, n_rest, i, 1); /* refused before anything takes its time */

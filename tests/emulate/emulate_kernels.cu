@@ -133,38 +133,37 @@ __global__ void halves(const float *x, uint16_t *bf16, uint16_t *half, float *ba
 int emulate_block_sum(const float *x, int blocks, int n, int threads, float *sums)
 {
     return dpe_launch(block_sum, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0,
-                      NULL, x, n, sums);
+                      x, n, sums);
 }
 
 int emulate_count_votes(int steps, int threads, int *counted, bool with_barrier)
 {
-    return dpe_launch(count_votes, 1, static_cast<unsigned>(threads), 0, NULL, steps, counted,
+    return dpe_launch(count_votes, 1, static_cast<unsigned>(threads), 0, steps, counted,
                       with_barrier);
 }
 
 int emulate_reverse(const int *x, int *y, int blocks, int n, bool with_barrier)
 {
     return dpe_launch(reverse, static_cast<unsigned>(blocks), static_cast<unsigned>(n),
-                      static_cast<size_t>(n) * sizeof(int), NULL, x, y, with_barrier);
+                      static_cast<size_t>(n) * sizeof(int), x, y, with_barrier);
 }
 
 int emulate_wrong(enum emulate_wrong_kind kind)
 {
-    return dpe_launch(wrong, 1, kind == EMULATE_WRONG_COUNT ? 96 : 64, 256, NULL,
-                      static_cast<int>(kind));
+    return dpe_launch(wrong, 1, kind == EMULATE_WRONG_COUNT ? 96 : 64, 256, static_cast<int>(kind));
 }
 
 int emulate_hand_over(int steps, int *seen)
 {
-    return dpe_launch(hand_over, 1, 64, 0, NULL, steps, seen);
+    return dpe_launch(hand_over, 1, 64, 0, steps, seen);
 }
 
 int emulate_lanes(uint32_t *out)
 {
-    return dpe_launch(lanes, 1, 32, 0, NULL, out);
+    return dpe_launch(lanes, 1, 32, 0, out);
 }
 
 int emulate_halves(const float *x, int n, uint16_t *bf16, uint16_t *half, float *back)
 {
-    return dpe_launch(halves, static_cast<unsigned>(n / 32), 32, 0, NULL, x, bf16, half, back);
+    return dpe_launch(halves, static_cast<unsigned>(n / 32), 32, 0, x, bf16, half, back);
 }

@@ -38,10 +38,10 @@ __global__ void product(const uint16_t *a, const uint16_t *b, const uint16_t *b_
 extern "C" int emulate_product(bool half, const uint16_t *a, const uint16_t *b,
                                const uint16_t *b_turned, bool transposed, float *c)
 {
-    return half ? dpe_launch(product<dpe_f16>, dim3(1), dim3(32), 1024, NULL, a, b, b_turned,
-                             transposed, c)
-                : dpe_launch(product<dpe_bf16>, dim3(1), dim3(32), 1024, NULL, a, b, b_turned,
-                             transposed, c);
+    return half ? dpe_launch(product<dpe_f16>, dim3(1), dim3(32), 1024, a, b, b_turned, transposed,
+                             c)
+                : dpe_launch(product<dpe_bf16>, dim3(1), dim3(32), 1024, a, b, b_turned, transposed,
+                             c);
 }
 
 __global__ void copies(const uint32_t *from, uint32_t *seen)
@@ -66,7 +66,7 @@ __global__ void copies(const uint32_t *from, uint32_t *seen)
 
 extern "C" int emulate_copies(const uint32_t *from, uint32_t *seen)
 {
-    return dpe_launch(copies, dim3(1), dim3(32), 1024, NULL, from, seen);
+    return dpe_launch(copies, dim3(1), dim3(32), 1024, from, seen);
 }
 
 __global__ void read_once(const uint32_t *from, uint32_t *seen)
@@ -81,7 +81,7 @@ __global__ void read_once(const uint32_t *from, uint32_t *seen)
 
 extern "C" int emulate_reads(const uint32_t *from, uint32_t *seen)
 {
-    return dpe_launch(read_once, dim3(1), dim3(32), 0, NULL, from, seen);
+    return dpe_launch(read_once, dim3(1), dim3(32), 0, from, seen);
 }
 
 __global__ void strided(int stride)
@@ -93,5 +93,5 @@ __global__ void strided(int stride)
 
 extern "C" int emulate_strided(int stride)
 {
-    return dpe_launch(strided, dim3(1), dim3(32), 32 * 256, NULL, stride);
+    return dpe_launch(strided, dim3(1), dim3(32), 32 * 256, stride);
 }

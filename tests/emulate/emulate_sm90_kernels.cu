@@ -97,13 +97,13 @@ int run_product(const struct emulate_product *p, const uint16_t *shared, float *
     /* Widths of which the kernels have both forms, those of keys, that of a head's values. */
     if constexpr (N == 64 || N == 128 || N == 256) {
         if (p->a_registers != NULL) {
-            return dpe_launch(product_kernel<T, N, true>, dim3(1), dim3(128), AREA, NULL, shared,
-                              p->a, p->b, p->a_registers, static_cast<int>(p->accumulate), d);
+            return dpe_launch(product_kernel<T, N, true>, dim3(1), dim3(128), AREA, shared, p->a,
+                              p->b, p->a_registers, static_cast<int>(p->accumulate), d);
         }
     }
     if constexpr (N != 256) {
-        return dpe_launch(product_kernel<T, N, false>, dim3(1), dim3(128), AREA, NULL, shared, p->a,
-                          p->b, p->a_registers, static_cast<int>(p->accumulate), d);
+        return dpe_launch(product_kernel<T, N, false>, dim3(1), dim3(128), AREA, shared, p->a, p->b,
+                          p->a_registers, static_cast<int>(p->accumulate), d);
     }
     return 1;
 }
@@ -178,7 +178,7 @@ int emulate_tensor_box(const uint16_t *tensor, const struct emulate_box *box, ui
         args.bytes *= box->box[k];
     }
     int failed = map_box(&args.map, tensor, box);
-    return failed != 0 ? failed : dpe_launch(box_kernel, dim3(1), dim3(32), AREA + 8, NULL, args);
+    return failed != 0 ? failed : dpe_launch(box_kernel, dim3(1), dim3(32), AREA + 8, args);
 }
 
 int emulate_product_run(const struct emulate_product *p, const uint16_t *shared, float *d)
@@ -211,10 +211,10 @@ int emulate_sm90_phases(const uint16_t *row, int *seen)
     box_args args = {};
     int failed = map_box(&args.map, row, &box);
     return failed != 0 ? failed
-                       : dpe_launch(phases_kernel, dim3(1), dim3(32), AREA + 8, NULL, args, seen);
+                       : dpe_launch(phases_kernel, dim3(1), dim3(32), AREA + 8, args, seen);
 }
 
 int emulate_sm90_turns(int *order)
 {
-    return dpe_launch(turns_kernel, dim3(1), dim3(384), 0, NULL, order);
+    return dpe_launch(turns_kernel, dim3(1), dim3(384), 0, order);
 }

@@ -108,8 +108,7 @@ template <int KIND> __global__ void wrong_kernel(const __grid_constant__ wrong_a
 template <int KIND> int wrong(const wrong_args &args)
 {
     bool registers = KIND == EMULATE_SM90_MANY_REGISTERS;
-    return dpe_launch(wrong_kernel<KIND>, dim3(1), dim3(registers ? 384 : 128), AREA + 8, NULL,
-                      args);
+    return dpe_launch(wrong_kernel<KIND>, dim3(1), dim3(registers ? 384 : 128), AREA + 8, args);
 }
 
 uint16_t row_of_ones[64];
@@ -127,7 +126,7 @@ int one_row(wrong_args *args)
 
 int emulate_sm90_early(float *early)
 {
-    return dpe_launch(early_kernel, dim3(1), dim3(128), AREA, NULL, early);
+    return dpe_launch(early_kernel, dim3(1), dim3(128), AREA, early);
 }
 
 int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind)

@@ -114,7 +114,7 @@ about() {
     attention-*) echo "5: rates of heads of 128, which an H200 had" ;;
     bench* | mistral* | qwen* | llama*) echo "5: prefill and decoding, which an H200 had" ;;
     step-*) echo "5: a step as a graph and launch by launch: graphs stay where they are faster" ;;
-    kernels-*) echo "5: kernels that are not in use, against the reference, 0 wrong" ;;
+    kernels-plain) echo "5: the kernel of other cards and types, against the reference, 0 wrong" ;;
     parity-select) echo "5: selections against the reference" ;;
     sweep-* | widen | agreement-*) echo "5: a sweep on the card beside the CPU's: float 99.5 % of rows equal" ;;
     memcheck | racecheck | initcheck) echo "5: compute-sanitizer, no error" ;;
@@ -322,8 +322,6 @@ version launches "$shape" DPE_CUDA_GRAPHS=off
 step=$small
 version small-today "$model" DPE_CUDA_GRAPHS=
 version small-launches "$model" DPE_CUDA_GRAPHS=off
-part kernels-variants 60 $ours "$attention" variants $cases
-variants=$code
 part kernels-plain 30 $ours "$attention" plain $cases
 part parity-select 20 $tests "$(program test_cuda_select)"
 part sweep-cpu 60 $ours "$bin/dpe-detect" --model "$model" --corpus "$sample" $sweep --device cpu --dtype f32 \
@@ -340,7 +338,6 @@ if [ "$code" = 0 ]; then
     done
 fi
 hung "$mma" || part attention-mma 40 $ours "$speed" $few mma 128 $lengths
-hung "$wgmma" || hung "$variants" || part attention-variants 40 $ours "$speed" $few variants 128 $lengths
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
         part "$tool" 60 $tests DPE_TEST_CUDA_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program test_cuda)"

@@ -67,8 +67,7 @@ expect "$work/out" "^recurrent: passed, before" "^states: passed, [0-9]* s"
 for part in instructions kernels-wgmma kernels-mma ladder recurrent states plans parity-steps golden parity self-test questions-20 questions-40 \
     attention-256 attention-256-mma stand-in-smollm2-135m stand-in-gemma-3-270m search-reference search-smollm2-135m \
     search-gemma-3-270m attention-wgmma bench step-today step-launches step-small-today step-small-launches \
-    kernels-variants kernels-plain parity-select sweep-cpu widen sweep-f32 agreement-f32 sweep-bf16 agreement-bf16 attention-mma \
-    attention-variants; do
+    kernels-plain parity-select sweep-cpu widen sweep-f32 agreement-f32 sweep-bf16 agreement-bf16 attention-mma; do
     expect "$work/out" "^$part: passed"
     expect "$work/results.md" "^| $part | [1-5]: .* | passed | [0-9]* |"
 done

@@ -46,8 +46,7 @@ for line in lines("peers.txt"):
     found = re.match(r"(\w+) (\d+): [\d.]+ ms ([\d.]+) TFLOP/s(.*heads of 256)?", line)
     if found:
         peers[found[1] + " 256" * bool(found[4]), int(found[2])] = float(found[3])
-ours, mma, variants, dpe = (attention("wgmma"), attention("mma"), attention("variants"),
-                            attention("wgmma", "dpe"))
+ours, mma, dpe = attention("wgmma"), attention("mma"), attention("wgmma", "dpe")
 print("| what | measured | reach |\n|---|---|---|")
 for length in (32768, 131072):
     for method in ("rope", "dpe"):
@@ -62,7 +61,6 @@ for length, reach in ((16384, 560), (131072, 600)):
     for peer, name, least in (("CUDNN_ATTENTION", "cuDNN's", "≥ 0.92"), ("FLASH_ATTENTION", "PyTorch's flash", "")):
         other = peers.get((peer, length))
         add(f"the same over {name}, {length}", rate / other if rate and other else None, "", least)
-    add(f"the best other variant, {length}", variants.get(length, (None,))[0], "TFLOP/s", "")
     add(f"mma.sync, {length}", mma.get(length, (None,))[0], "TFLOP/s", "≥ 320")
 wide, other = attention("256").get(16384, (None,))[0], peers.get(("CUDNN_ATTENTION 256", 16384))
 add("mma.sync, d 256, 16384", attention("256-mma").get(16384, (None,))[0], "TFLOP/s", "≤ 380")

@@ -143,13 +143,13 @@ static void temper(struct flash_case *c, int plan_case)
     }
 }
 
-/* variant −1: mma.sync; parts > 1: the keys of a query block are split. */
-static void prefill(const char *kernel, int variant, struct flash_shape shape, int plan_case,
+/* parts > 1: the keys of a query block are split. */
+static void prefill(const char *kernel, bool mma, struct flash_shape shape, int plan_case,
                     int64_t window, int32_t parts)
 {
     const struct dpe_tile_shape tile =
-        variant < 0 ? dpe_attention_mma_shape(shape.head_dim)
-                    : dpe_attention_wgmma_shape(shape.head_dim, shape.cap > 0.0, variant);
+        mma ? dpe_attention_mma_shape(shape.head_dim)
+            : dpe_attention_wgmma_shape(shape.head_dim, shape.cap > 0.0);
     struct flash_case c = flash_case_make(&shape, plan_case, window, tile);
     temper(&c, plan_case);
     const size_t n = (size_t)(shape.rows * shape.n_heads), d = (size_t)shape.head_dim;
@@ -171,10 +171,7 @@ static void prefill(const char *kernel, int variant, struct flash_shape shape, i
     region("blocks", c.walk.blocks, (size_t)c.walk.n_blocks * sizeof *c.walk.blocks, false);
     region("segments", c.walk.segments, (size_t)c.walk.n_segments * sizeof *c.walk.segments, false);
     region("counters", counters, 2 * sizeof *counters, true);
-    int error = variant < 0 ? dpe_attention_mma(&c.call, NULL)
-                            : dpe_attention_wgmma(&c.call, variant,
-                                                  variant % 2 == 0 ? counters : NULL, NULL);
-    assert_int_equal(error, 0);
+    assert_int_equal(mma ? dpe_attention_mma(&c.call) : dpe_attention_wgmma(&c.call, counters), 0);
     end(&c);
     free(partial);
     free(counters);
@@ -182,50 +179,44 @@ static void prefill(const char *kernel, int variant, struct flash_shape shape, i
 
 static void group_mma(void)
 {
-    prefill("mma", -1, shape_of(DPE_BF16, 2, 1, 64, 0, 90), 0, 40, 0);
-    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 64, 37, 140), 1, 40, 0);
-    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 96, 150, 20), 2, 30, 0);
-    prefill("mma", -1, shape_of(DPE_F16, 1, 1, 96, 0, 70), 11, 20, 0);
-    prefill("mma", -1, shape_of(DPE_BF16, 2, 2, 128, 20, 100), 12, 24, 0);
-    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 128, 0, 80), TEMPERED, 40, 0);
-    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 256, 30, 70), 1, 33, 0);
-    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
-    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 512, 20, 40), 1, 30, 0);
-    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
-    prefill("mma", -1, capped(shape_of(DPE_BF16, 1, 1, 128, 30, 80), 3.0), 1, 40, 0);
-    prefill("mma", -1, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 2.0), TEMPERED, 20, 0);
-    prefill("mma, split", -1, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
+    prefill("mma", true, shape_of(DPE_BF16, 2, 1, 64, 0, 90), 0, 40, 0);
+    prefill("mma", true, shape_of(DPE_F16, 2, 1, 64, 37, 140), 1, 40, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 1, 1, 96, 150, 20), 2, 30, 0);
+    prefill("mma", true, shape_of(DPE_F16, 1, 1, 96, 0, 70), 11, 20, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 2, 2, 128, 20, 100), 12, 24, 0);
+    prefill("mma", true, shape_of(DPE_F16, 2, 1, 128, 0, 80), TEMPERED, 40, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 1, 1, 256, 30, 70), 1, 33, 0);
+    prefill("mma", true, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 1, 1, 512, 20, 40), 1, 30, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
+    prefill("mma", true, capped(shape_of(DPE_BF16, 1, 1, 128, 30, 80), 3.0), 1, 40, 0);
+    prefill("mma", true, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 2.0), TEMPERED, 20, 0);
+    prefill("mma, split", true, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
 }
 
 static void group_wgmma(void)
 {
     static const int64_t dims[] = {128, 64, 256};
     for (int i = 0; i < 3; i++) {
-        prefill("wgmma", 0, capped(shape_of(DPE_BF16, 2, 1, dims[i], 128, 140), 3.0), 1, 128, 0);
-        prefill("wgmma", 0, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 2.0), TEMPERED, 50, 0);
-        for (int v = 0; dpe_attention_wgmma_shape(dims[i], false, v).rows > 0; v++) {
-            prefill("wgmma", v, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150),
-                    v == 0   ? 1
-                    : v == 1 ? TEMPERED
-                             : 0,
-                    60, 0);
-            prefill("wgmma", v, shape_of(DPE_F16, 2, 2, dims[i], 190, 140),
-                    v == 0   ? 2
-                    : v == 1 ? TEMPERED
-                             : 12,
-                    50, 0);
-        }
+        prefill("wgmma", false, capped(shape_of(DPE_BF16, 2, 1, dims[i], 128, 140), 3.0), 1, 128,
+                0);
+        prefill("wgmma", false, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 2.0), TEMPERED, 50,
+                0);
+        prefill("wgmma", false, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150), 1, 60, 0);
+        prefill("wgmma", false, shape_of(DPE_F16, 2, 2, dims[i], 190, 140), 2, 50, 0);
+        prefill("wgmma", false, shape_of(DPE_F16, 2, 1, dims[i], 0, 150), TEMPERED, 60, 0);
+        prefill("wgmma", false, shape_of(DPE_BF16, 2, 2, dims[i], 190, 140), 12, 50, 0);
     }
 }
 
-/* The wgmma kernel's variant 0 and mma.sync on little, for faults planted into their text. */
+/* The kernels on little, for faults planted into their text. */
 static void group_faults_mma(void)
 {
-    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 200, 70), 1, 40, 0);
+    prefill("mma", true, shape_of(DPE_BF16, 1, 1, 64, 200, 70), 1, 40, 0);
 }
 static void group_faults_wgmma(void)
 {
-    prefill("wgmma", 0, shape_of(DPE_BF16, 1, 1, 128, 420, 130), 1, 60, 0);
+    prefill("wgmma", false, shape_of(DPE_BF16, 1, 1, 128, 420, 130), 1, 60, 0);
 }
 
 /* -----------------------------------------------------------------------------------------
@@ -377,7 +368,7 @@ static void decode_as(int32_t which, struct flash_shape shape, int plan_case, in
     if (which > 0) {
         calls[0].k = calls[0].v = NULL;
     }
-    assert_int_equal(dpe_attention_decode_calls(calls, which + 1, NULL), 0);
+    assert_int_equal(dpe_attention_decode_calls(calls, which + 1), 0);
     end(&c);
     for (int i = 0; i < DPE_MAX_BANDS; i++) {
         free(tables[i]);

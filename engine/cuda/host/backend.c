@@ -166,9 +166,9 @@ static dpe_status cuda_open(const struct dpe_model *model,
                             const struct dpe_session_options *options, struct dpe_backend **backend,
                             struct dpe_error *err)
 {
-    struct dpe_cuda_switches switches;
+    bool graphs = false;
     DPE_TRY(dpe_cuda_available(options->device, err));
-    DPE_TRY(dpe_cuda_switches_read(&switches, err));
+    DPE_TRY(dpe_cuda_graphs(&graphs, err));
     DPE_SCOPED(cuda_close_scoped) struct dpe_backend *b = NULL;
     DPE_TRY(DPE_NEW(&b, 1, err, "cuda: out of host memory"));
     b->index = dpe_cuda_device_index(options->device);
@@ -179,10 +179,9 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->element = b->dtype == DPE_F32 ? 4 : 2;
     b->timeout_seconds = options->timeout_seconds;
     b->each_call = options->timeout_seconds > 0.0 && options->each_call;
-    b->switches = switches;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
-    b->ways = dpe_cuda_ways(b->config, &b->info, &switches);
+    b->ways = dpe_cuda_ways(b->config, &b->info);
     dpe_cuda_ways_take(&b->ways, &options->ways);
     b->steps.on = b->ways.graph;
     dpe_cuda_use(b);

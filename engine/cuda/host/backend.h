@@ -30,12 +30,9 @@
  * mma or wgmma in the environment leaves out those that are faster (tests, comparisons). */
 enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
 
-/** What the environment says about the ways. */
-struct dpe_cuda_switches {
-    bool graph; /**< steps of decoding as CUDA graphs; false: DPE_CUDA_GRAPHS=off */
-};
-/** DPE_USAGE: an unknown word, which changes nothing. */
-dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *switches, struct dpe_error *err);
+/** Whether steps of decoding may be CUDA graphs: not with DPE_CUDA_GRAPHS=off. DPE_USAGE: an
+ * unknown word, which changes nothing. */
+dpe_status dpe_cuda_graphs(bool *graphs, struct dpe_error *err);
 
 /** The ways of a model on a card, as dpe_ops.way names them. */
 struct dpe_cuda_ways {
@@ -44,8 +41,7 @@ struct dpe_cuda_ways {
     bool splits, decodes, few, graph; /**< there is a way before the last */
 };
 struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
-                                   const struct dpe_cuda_info *info,
-                                   const struct dpe_cuda_switches *switches);
+                                   const struct dpe_cuda_info *info);
 /** Of the heads of a kind of layers: their size, how many have keys, and how decoding deals them
  * (heads 0: it has no kernel for them). */
 int64_t dpe_cuda_head_dim(const struct dpe_config *config, int kind);
@@ -55,9 +51,8 @@ struct dpe_decode_dealing dpe_cuda_dealing(const struct dpe_config *config,
 /** The same without the ways before those that a session takes. */
 void dpe_cuda_ways_take(struct dpe_cuda_ways *ways, const struct dpe_ways *taken);
 /** The slots. */
-void dpe_cuda_code(struct dpe_backend *backend, char text[64]);
-const char *dpe_cuda_way(const struct dpe_config *config, const char *device, enum dpe_part part,
-                         int way);
+DPE_SLOT(dpe_cuda_code, code);
+DPE_SLOT(dpe_cuda_way, way);
 
 /** Device copies of the weights of a layer. */
 struct dpe_cuda_layer {
@@ -159,7 +154,6 @@ struct dpe_backend {
     struct dpe_cuda_plan *plans; /**< of all sessions */
     const int64_t *batch_positions,
         *batch_branches; /**< host, of the batch: operations get parts */
-    struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     struct dpe_cuda_pending pending;
     struct dpe_cuda_units *units; /**< of the batch's sessions, in the order of their rows */
@@ -252,7 +246,7 @@ static inline bool dpe_cuda_ready(struct dpe_backend *backend)
 /** Note the code of a call that was made already. */
 #define DPE_CUDA_NOTE(backend, code, call) dpe_cuda_note(backend, code, call, __FILE__, __LINE__)
 /** The status for the caller: DPE_OK, or the failure. */
-dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err);
+DPE_SLOT(dpe_cuda_status, status);
 
 /** Device memory that lives as long as the backend. DPE_NO_MEMORY, or the failure. */
 dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memory,
@@ -262,34 +256,24 @@ dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memo
  *  busy for the large product of the head, in at most 512 MiB where that allows 256. */
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows);
 /** The slots of a layer and of the head. */
-void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
-void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
-                      int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
-void dpe_cuda_add_inputs(struct dpe_backend *backend, const struct dpe_batch *batch, int64_t layer,
-                         int64_t first, dpe_mem x);
-void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
-                     int64_t rows, dpe_mem out, bool accumulate);
-void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
-                      dpe_mem q, dpe_mem k, dpe_mem v);
-void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
-                   dpe_mem gate, dpe_mem up);
-dpe_mem dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room);
-void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
-void dpe_cuda_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
-                         int64_t from, int64_t n, double factor);
-void dpe_cuda_centre(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
-void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
-void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
-                       int64_t width);
-void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
-void dpe_cuda_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
-                    dpe_mem out);
-void dpe_cuda_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
-void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
-void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows,
-                   const struct dpe_logit_room *room, int32_t *tokens);
-void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
-                         const struct dpe_logit_room *room, const int32_t *targets, double *nll);
+DPE_SLOT(dpe_cuda_embed, embed);
+DPE_SLOT(dpe_cuda_rmsnorm, rmsnorm);
+DPE_SLOT(dpe_cuda_add_inputs, add_inputs);
+DPE_SLOT(dpe_cuda_linear, linear);
+DPE_SLOT(dpe_cuda_project, project);
+DPE_SLOT(dpe_cuda_gate, gate);
+DPE_SLOT(dpe_cuda_narrow, narrow);
+DPE_SLOT(dpe_cuda_scale, scale);
+DPE_SLOT(dpe_cuda_scale_part, scale_part);
+DPE_SLOT(dpe_cuda_centre, centre);
+DPE_SLOT(dpe_cuda_add, add);
+DPE_SLOT(dpe_cuda_activate, activate);
+DPE_SLOT(dpe_cuda_experts, experts);
+DPE_SLOT(dpe_cuda_sinks, sinks);
+DPE_SLOT(dpe_cuda_merge, merge);
+DPE_SLOT(dpe_cuda_logits, logits);
+DPE_SLOT(dpe_cuda_best, best);
+DPE_SLOT(dpe_cuda_likelihood, likelihood);
 
 /** Bytes of the weights on the device. */
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);
@@ -297,9 +281,8 @@ uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);
 dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
 
 /** Bytes of attention's workspace, as dpe_ops.attention_workspace. */
-uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
-                                      int64_t keys, int64_t rows, int n_threads);
-void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args, int64_t n);
+DPE_SLOT(dpe_cuda_attention_workspace, attention_workspace);
+DPE_SLOT(dpe_cuda_attention, attention);
 /** The same of plans with a selection and of dpe_cuda_attention_window, and the slots that they
  * alone have. */
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -308,26 +291,21 @@ void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_att
 /** The window beside the chosen keys of models whose attention has branches,
  * over the same cache. */
 void dpe_cuda_attention_window(struct dpe_backend *backend, const struct dpe_attention *args);
-void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);
+DPE_SLOT(dpe_cuda_represent, represent);
 
 /** Layers with a state (backend_recur.c): the slots, and bytes of `which` and `arrived`. */
-uint64_t dpe_cuda_recur_workspace(const struct dpe_config *config, int64_t rows, int n_threads);
-void dpe_cuda_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
-void dpe_cuda_copy_state(struct dpe_backend *backend, dpe_mem to, dpe_mem from, uint64_t bytes);
-void dpe_cuda_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
-                          int64_t each);
+DPE_SLOT(dpe_cuda_recur_workspace, recur_workspace);
+DPE_SLOT(dpe_cuda_recur, recur);
+DPE_SLOT(dpe_cuda_copy_state, copy_state);
+DPE_SLOT(dpe_cuda_output_gate, output_gate);
 uint64_t dpe_cuda_recur_bytes(const struct dpe_config *config, int64_t branches);
-void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
-                       const struct dpe_store *args);
-void dpe_cuda_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
-                      int64_t to, int64_t rows);
+DPE_SLOT(dpe_cuda_store_kv, store_kv);
+DPE_SLOT(dpe_cuda_copy_kv, copy_kv);
 /** The slot, and the device memory that it takes when it is first used. */
-void dpe_cuda_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
-                        bool products, double *sum_q, double *sum_k);
+DPE_SLOT(dpe_cuda_sum_norms, sum_norms);
 uint64_t dpe_cuda_norm_bytes(const struct dpe_config *config);
 /** The slot. */
-dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
-                               struct dpe_error *err);
+DPE_SLOT(dpe_cuda_all_reduce, all_reduce);
 /** Give back what sums over peers took. */
 void dpe_cuda_leave(struct dpe_backend *backend);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */

@@ -161,7 +161,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 
 static struct dpe_tile_shape wgmma_shape(const struct dpe_cuda_plan *p)
 {
-    return dpe_attention_wgmma_shape(p->head_dim, p->plan->attention_cap > 0.0, 0);
+    return dpe_attention_wgmma_shape(p->head_dim, p->plan->attention_cap > 0.0);
 }
 
 /* The fastest of the backend's that takes the heads of the plan's layers. */
@@ -218,8 +218,8 @@ static void launch(struct dpe_backend *b, const struct dpe_cuda_plan *p,
 {
     const enum dpe_cuda_kernel kernel = kernel_of(b, p);
     if (call->parts > 1 && dpe_cuda_ready(b)) {
-        const int code = kernel == DPE_KERNEL_PLAIN ? dpe_attention_plain(call, NULL)
-                                                    : dpe_attention_mma(call, NULL);
+        const int code =
+            kernel == DPE_KERNEL_PLAIN ? dpe_attention_plain(call) : dpe_attention_mma(call);
         DPE_CUDA_NOTE(b, code, "dpe_attention_parts");
     }
     if (call->parts > 1) {
@@ -227,15 +227,15 @@ static void launch(struct dpe_backend *b, const struct dpe_cuda_plan *p,
     }
     switch (kernel) {
     case DPE_KERNEL_WGMMA:
-        DPE_CUDA_TRY(b, dpe_attention_wgmma(call, 0, b->counters, NULL));
+        DPE_CUDA_TRY(b, dpe_attention_wgmma(call, b->counters));
         return;
     case DPE_KERNEL_MMA:
-        DPE_CUDA_TRY(b, dpe_attention_mma(call, NULL));
+        DPE_CUDA_TRY(b, dpe_attention_mma(call));
         return;
     case DPE_KERNEL_PLAIN:
         break;
     }
-    DPE_CUDA_TRY(b, dpe_attention_plain(call, NULL));
+    DPE_CUDA_TRY(b, dpe_attention_plain(call));
 }
 
 /* ----------------------------------------------------------------------------------------- walk */
@@ -512,7 +512,7 @@ static void decode_runs(struct dpe_backend *b, const struct run *runs, int n)
         calls[i].partial = most.memory + most.used;
     }
     if (units != NULL) {
-        DPE_CUDA_LAUNCH(b, dpe_attention_decode_calls(calls, n, NULL));
+        DPE_CUDA_LAUNCH(b, dpe_attention_decode_calls(calls, n));
     }
 }
 

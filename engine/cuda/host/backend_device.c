@@ -84,13 +84,13 @@ void dpe_cuda_make_pending(struct dpe_backend *b)
 
 /* Which there are, what they are called. What is not here has one way alone. */
 
-dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error *err)
+dpe_status dpe_cuda_graphs(bool *graphs, struct dpe_error *err)
 {
-    const char *graphs = getenv("DPE_CUDA_GRAPHS");
-    const bool said = graphs != NULL && *graphs != '\0';
-    *s = (struct dpe_cuda_switches){.graph = !said || strcmp(graphs, "off") != 0};
-    return said && s->graph
-               ? dpe_fail(err, DPE_USAGE, "DPE_CUDA_GRAPHS: expected off, found %s", graphs)
+    const char *word = getenv("DPE_CUDA_GRAPHS");
+    const bool said = word != NULL && *word != '\0';
+    *graphs = !said || strcmp(word, "off") != 0;
+    return said && *graphs
+               ? dpe_fail(err, DPE_USAGE, "DPE_CUDA_GRAPHS: expected off, found %s", word)
                : DPE_OK;
 }
 
@@ -119,8 +119,7 @@ static int find_kernels(const struct dpe_cuda_info *info, const struct dpe_confi
     for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && half; kind++) {
         const int64_t head_dim = dpe_cuda_head_dim(config, kind);
         mma = mma || dpe_attention_mma_shape(head_dim).rows > 0;
-        wgmma =
-            wgmma || dpe_attention_wgmma_shape(head_dim, config->attention_cap > 0.0, 0).rows > 0;
+        wgmma = wgmma || dpe_attention_wgmma_shape(head_dim, config->attention_cap > 0.0).rows > 0;
     }
     wgmma = wgmma && info->major == 9 && !(mma && asked != NULL && strcmp(asked, "mma") == 0);
     int n = 0;
@@ -146,10 +145,10 @@ struct dpe_decode_dealing dpe_cuda_dealing(const struct dpe_config *config,
 }
 
 struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
-                                   const struct dpe_cuda_info *info,
-                                   const struct dpe_cuda_switches *switches)
+                                   const struct dpe_cuda_info *info)
 {
-    struct dpe_cuda_ways ways = {.graph = switches->graph, .few = true};
+    struct dpe_cuda_ways ways = {.few = true};
+    (void)dpe_cuda_graphs(&ways.graph, NULL); /* `open` reports what is wrong in the word */
     ways.n_attention = find_kernels(info, config, ways.attention);
     /* The kernel for parts is that of mma, and who asks for the plain one asks for no other. */
     const bool fast = ways.n_attention > 1;
@@ -185,13 +184,11 @@ const char *dpe_cuda_way(const struct dpe_config *config, const char *device, en
         [DPE_PART_DECODING] = {"decode", "attention"},
         [DPE_PART_PRODUCTS] = {"product_few", "cublas"},
         [DPE_PART_STEPS] = {"graph", "launches"}};
-    struct dpe_cuda_switches switches;
     struct dpe_cuda_info info = {0};
-    (void)dpe_cuda_switches_read(&switches, NULL); /* `open` reports what is wrong in them */
     if (dpe_rt_info(dpe_cuda_device_index(device), &info) != 0) {
         return NULL;
     }
-    const struct dpe_cuda_ways ways = dpe_cuda_ways(config, &info, &switches);
+    const struct dpe_cuda_ways ways = dpe_cuda_ways(config, &info);
     if (part == DPE_PART_ATTENTION) {
         return way < ways.n_attention ? kernels[ways.attention[way]] : NULL;
     }

@@ -88,9 +88,9 @@ struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
 int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
                                 int multiprocessors);
 /** mma.sync with fp32 accumulators, sm_80 and later. The walk was made for the shape above.
- *  Asynchronous on `stream` (a cudaStream_t); the CUDA error code of the launch, 0 = launched,
+ *  Asynchronous on dpe_rt_stream(); the CUDA error code of the launch, 0 = launched,
  *  cudaErrorInvalidValue when there is no kernel for that dtype and head_dim. */
-int dpe_attention_mma(const struct dpe_flash *call, void *stream);
+int dpe_attention_mma(const struct dpe_flash *call);
 
 /* ----------------------------------------------------------------------------- in plain float */
 
@@ -102,7 +102,7 @@ int dpe_attention_mma(const struct dpe_flash *call, void *stream);
 struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim);
 /** One call, also with dtype DPE_F32 and strides that are not multiples of 8.
  *  Asynchronous; the CUDA error code of the launch, 0 = launched. */
-int dpe_attention_plain(const struct dpe_flash *call, void *stream);
+int dpe_attention_plain(const struct dpe_flash *call);
 
 /* ------------------------------------------------------------------------------------- decoding */
 
@@ -183,12 +183,11 @@ struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, 
 int64_t dpe_decode_step(struct dpe_decode_dealing dealing);
 /** Bytes of the parts of so many units under any dealing. */
 uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units);
-/** Asynchronous on `stream`; the CUDA error code of the launches. */
-int dpe_attention_decode(const struct dpe_decode *call, void *stream);
 enum { DPE_DECODE_CALLS = 8 };
 /** n ≤ DPE_DECODE_CALLS calls as one, over the caches and under the plans of all: units, parts,
- * rows, partial, out and lse are those of all calls together, and so is the layout of q. */
-int dpe_attention_decode_calls(const struct dpe_decode *calls, int n, void *stream);
+ * rows, partial, out and lse are those of all calls together, and so is the layout of q.
+ * Asynchronous on dpe_rt_stream(); the CUDA error code of the launches. */
+int dpe_attention_decode_calls(const struct dpe_decode *calls, int n);
 /** table [n] as dpe_decode_band.table: rotated by (cos, sin), rotated back by (undo_cos, undo_sin).
  */
 int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,

@@ -481,7 +481,7 @@ __global__ void fill_table(const float *cosine, const float *sine, const float *
     }
 }
 
-template <class T, int D> int launch(const dpe_decode *call, int n, void *stream)
+template <class T, int D> int launch(const dpe_decode *call, int n)
 {
     const dpe_decode_dealing dealt = call->dealing;
     const int warps = dealt.heads * dealt.turns * sizes<D>::sharers;
@@ -494,58 +494,36 @@ template <class T, int D> int launch(const dpe_decode *call, int n, void *stream
     for (int i = 0; i < n; i++) {
         calls.of[i] = call[i];
     }
-    int error = n == 1 ? dpe_launch(kernel, grid, threads, shared, stream, *call)
-                       : dpe_launch(decode_together<T, D>, grid, threads, shared, stream, calls);
+    int error = n == 1 ? dpe_launch(kernel, grid, threads, shared, *call)
+                       : dpe_launch(decode_together<T, D>, grid, threads, shared, calls);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads), D / SLICE);
-    return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, stream, *call);
+    return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, *call);
 }
 
-template <class T> int launch_of(const dpe_decode *call, int n, void *stream)
+using launcher = int (*)(const dpe_decode *, int);
+
+struct kind {
+    int64_t head_dim;
+    int64_t (*shared)(const dpe_decode_dealing &dealt); /* what a block has in shared memory */
+    launcher bf16, f16;
+};
+
+template <int D> constexpr kind kind_of(void)
 {
-    switch (call->head_dim) {
-    case 64:
-        return launch<T, 64>(call, n, stream);
-    case 96:
-        return launch<T, 96>(call, n, stream);
-    case 128:
-        return launch<T, 128>(call, n, stream);
-    case 256:
-        return launch<T, 256>(call, n, stream);
-    case 512:
-        return launch<T, 512>(call, n, stream);
-    default:
-        return 1;
-    }
+    return {D, shared_bytes<D>, launch<dpe_bf16, D>, launch<dpe_f16, D>};
 }
 
-/* What a block of a dealing has in shared memory; 0: there is no kernel. */
-int64_t shared_of(int64_t head_dim, const dpe_decode_dealing &dealt)
-{
-    switch (head_dim) {
-    case 64:
-        return shared_bytes<64>(dealt);
-    case 96:
-        return shared_bytes<96>(dealt);
-    case 128:
-        return shared_bytes<128>(dealt);
-    case 256:
-        return shared_bytes<256>(dealt);
-    case 512:
-        return shared_bytes<512>(dealt);
-    default:
-        return 0;
-    }
-}
+const kind KINDS[] = {kind_of<64>(), kind_of<96>(), kind_of<128>(), kind_of<256>(), kind_of<512>()};
 
 } // namespace
 
 bool dpe_decode_supports(enum dpe_dtype dtype, int64_t head_dim, int64_t n_heads,
                          int64_t n_kv_heads)
 {
-    return dtype != DPE_F32 && shared_of(head_dim, {1, 1, 0}) > 0 && n_heads / n_kv_heads <= ROWS;
+    return dtype != DPE_F32 && dpe_kind_of(KINDS, head_dim) != NULL && n_heads / n_kv_heads <= ROWS;
 }
 
 int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
@@ -556,12 +534,13 @@ int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
 struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, uint64_t shared)
 {
     struct dpe_decode_dealing best = {0, 0, 0};
-    const int warps = head_dim == 512 ? WARPS / sizes<512>::sharers : WARPS;
+    const kind *of = dpe_kind_of(KINDS, head_dim);
+    const int warps = of == NULL ? 0 : head_dim == 512 ? WARPS / sizes<512>::sharers : WARPS;
     for (int32_t unstaged = 0; unstaged <= (head_dim == 512) && best.heads == 0; unstaged++) {
         for (int heads = 1; heads <= warps && heads <= n_kv_heads; heads++) {
             for (int turns = 1; heads * turns <= warps && n_kv_heads % heads == 0; turns++) {
                 const struct dpe_decode_dealing dealt = {heads, turns, unstaged};
-                const bool fits = static_cast<uint64_t>(shared_of(head_dim, dealt)) <= shared;
+                const bool fits = static_cast<uint64_t>(of->shared(dealt)) <= shared;
                 /* As many warps as fit; of those, as many heads, which share a table. */
                 if (fits && heads * turns >= best.heads * best.turns) {
                     best = dealt;
@@ -590,21 +569,13 @@ uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t 
     return part * static_cast<uint64_t>(n_units * turns * n_kv_heads);
 }
 
-int dpe_attention_decode(const struct dpe_decode *call, void *stream)
+int dpe_attention_decode_calls(const struct dpe_decode *calls, int n)
 {
-    return dpe_attention_decode_calls(call, 1, stream);
-}
-
-int dpe_attention_decode_calls(const struct dpe_decode *calls, int n, void *stream)
-{
-    switch (n < 1 || n > DPE_DECODE_CALLS ? DPE_F32 : calls->dtype) {
-    case DPE_F16:
-        return launch_of<dpe_f16>(calls, n, stream);
-    case DPE_BF16:
-        return launch_of<dpe_bf16>(calls, n, stream);
-    default:
+    const kind *of = n < 1 || n > DPE_DECODE_CALLS ? NULL : dpe_kind_of(KINDS, calls->head_dim);
+    if (of == NULL || calls->dtype == DPE_F32) {
         return 1;
     }
+    return (calls->dtype == DPE_BF16 ? of->bf16 : of->f16)(calls, n);
 }
 
 int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
@@ -612,6 +583,6 @@ int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
 {
     int64_t blocks = (n + 255) / 256;
     blocks = blocks > 65536 ? 65536 : blocks;
-    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, NULL, cos, sin, undo_cos,
+    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, cos, sin, undo_cos,
                       undo_sin, n, table);
 }

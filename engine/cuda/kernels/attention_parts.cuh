@@ -48,10 +48,10 @@ template <class T> __global__ void attention_combine(const __grid_constant__ dpe
 }
 
 /* After the kernel that made the parts. */
-template <class T> int combine_parts(const dpe_flash *call, void *stream)
+template <class T> int combine_parts(const dpe_flash *call)
 {
     const dim3 rows(static_cast<unsigned>(call->rows * call->n_heads));
-    return dpe_launch(attention_combine<T>, rows, dim3(32), 0, stream, *call);
+    return dpe_launch(attention_combine<T>, rows, dim3(32), 0, *call);
 }
 
 } // namespace

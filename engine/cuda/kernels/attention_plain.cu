@@ -173,13 +173,13 @@ __global__ void __launch_bounds__(THREADS, IS_LARGE ? 1 : 4) plain(const struct 
     }
 }
 
-template <class T> int launch(const struct dpe_flash *call, void *stream)
+template <class T> int launch(const struct dpe_flash *call)
 {
     dim3 grid(static_cast<unsigned>(call->n_blocks), static_cast<unsigned>(call->n_heads));
     size_t shared = static_cast<size_t>(shared_floats(call->head_dim)) * sizeof(float);
     auto kernel = call->head_dim > LARGE ? plain<T, true> : plain<T, false>;
-    const int error = dpe_launch(kernel, grid, THREADS, shared, stream, *call);
-    return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
+    const int error = dpe_launch(kernel, grid, THREADS, shared, *call);
+    return error == 0 && call->parts > 1 ? combine_parts<T>(call) : error;
 }
 
 } // namespace
@@ -192,7 +192,7 @@ struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim)
     return shape;
 }
 
-int dpe_attention_plain(const struct dpe_flash *call, void *stream)
+int dpe_attention_plain(const struct dpe_flash *call)
 {
-    DPE_FOR_DTYPE(call->dtype, launch<T>(call, stream));
+    DPE_FOR_DTYPE(call->dtype, launch<T>(call));
 }

@@ -33,14 +33,6 @@ __device__ void best_of_warp(int64_t *index, float *key)
     *key = __shfl_sync(ALL_LANES, *key, 0);
 }
 
-__device__ float sum_of_warp(float value)
-{
-    for (int by = 16; by > 0; by /= 2) {
-        value += __shfl_xor_sync(ALL_LANES, value, by);
-    }
-    return value;
-}
-
 /* The two largest keys of a group, added up. */
 __device__ float group_score(const float *scores, const float *shift, int64_t n)
 {
@@ -97,14 +89,12 @@ __device__ void make_weights(float *scores, int64_t n, bool sigmoid)
     for (int64_t e = lane_of(); e < n; e += 32) {
         largest = scores[e] > largest ? scores[e] : largest;
     }
-    for (int by = 16; by > 0; by /= 2) {
-        largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, by));
-    }
+    largest = dpe_warp_max(largest);
     for (int64_t e = lane_of(); e < n; e += 32) {
         scores[e] = sigmoid ? 1.0f / (1.0f + expf(-scores[e])) : expf(scores[e] - largest);
         total += scores[e];
     }
-    total = sigmoid ? 1.0f : sum_of_warp(total);
+    total = sigmoid ? 1.0f : dpe_warp_sum(total);
     for (int64_t e = lane_of(); e < n; e += 32) {
         scores[e] /= total;
     }
@@ -187,26 +177,6 @@ __global__ void count(const float *weights, int64_t rows, int64_t n, int32_t *co
     }
 }
 
-/* How many threads before this one have `has`; *all: of the block. */
-__device__ int place_of(bool has, int *all)
-{
-    __shared__ int parts[DPE_GRID_THREADS / 32];
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const uint32_t votes = __ballot_sync(0xffffffffU, has);
-    int before = __popc(votes & ((1U << threadIdx.x % 32) - 1U));
-    if (threadIdx.x % 32 == 0) {
-        parts[warp] = __popc(votes);
-    }
-    __syncthreads();
-    *all = 0;
-    for (int w = 0; w < static_cast<int>(blockDim.x) / 32; w++) {
-        before += w < warp ? parts[w] : 0;
-        *all += parts[w];
-    }
-    __syncthreads();
-    return before;
-}
-
 /* The rows of each expert in their order, one expert after the other. A block an expert. Weights
  * that are wrong may have more than there is room for. */
 __global__ void sort(const float *weights, const int32_t *counts, int64_t rows, int64_t n,
@@ -222,7 +192,7 @@ __global__ void sort(const float *weights, const int32_t *counts, int64_t rows, 
             const int64_t r = first + threadIdx.x;
             const bool has = r < rows && weights[r * n + e] != 0.0f;
             int all = 0;
-            const int place = place_of(has, &all);
+            const int place = dpe_rank_among(has, &all);
             if (has && begin + place < most) {
                 routes[begin + place] = static_cast<int32_t>(r);
             }
@@ -310,8 +280,7 @@ __global__ void combine(const struct dpe_combined c)
 
 int dpe_kernel_choose_experts(const struct dpe_routing *choice)
 {
-    return dpe_launch(choose, dpe_element_blocks(choice->rows * 32), DPE_GRID_THREADS, 0, NULL,
-                      *choice);
+    return dpe_launch(choose, dpe_element_blocks(choice->rows * 32), DPE_GRID_THREADS, 0, *choice);
 }
 
 int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
@@ -319,17 +288,16 @@ int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int6
 {
     const unsigned blocks = dpe_row_blocks(n_experts);
     const int code =
-        dpe_launch(count, blocks, DPE_GRID_THREADS, 0, NULL, weights, rows, n_experts, counts);
+        dpe_launch(count, blocks, DPE_GRID_THREADS, 0, weights, rows, n_experts, counts);
     return code != 0
                ? code
-               : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, NULL, weights,
+               : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, weights,
                             static_cast<const int32_t *>(counts), rows, n_experts, most, routes);
 }
 
 int dpe_kernel_combine(const struct dpe_combined *combined)
 {
-    return dpe_launch(combine, dpe_row_blocks(combined->rows), DPE_GRID_THREADS, 0, NULL,
-                      *combined);
+    return dpe_launch(combine, dpe_row_blocks(combined->rows), DPE_GRID_THREADS, 0, *combined);
 }
 
 /* ------------------------------------------------------------------------------ grouped products
@@ -440,9 +408,7 @@ template <class T, class O, int N> __global__ void grouped_few(const struct dpe_
         multiply_few<T, N>(x, w, g.k, columns, sums);
 #pragma unroll
         for (int c = 0; c < FEW_COLUMNS; c++) {
-            for (int by = 16; by > 0; by /= 2) {
-                sums[c] += __shfl_xor_sync(0xffffffffU, sums[c], by);
-            }
+            sums[c] = dpe_warp_sum(sums[c]);
             own = lane == c ? sums[c] : own;
         }
         if (lane < columns) {
@@ -584,12 +550,12 @@ template <class T, class O> int grouped_of(const struct dpe_grouped &g)
             const int64_t across = (g.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
             const int64_t tiles = (g.most + TILE_ROWS - 1) / TILE_ROWS + g.n_experts;
             return dpe_launch(grouped_mma<T, O>, static_cast<unsigned>(tiles * across),
-                              TILE_THREADS, STAGES * BYTES_STAGE, NULL, g);
+                              TILE_THREADS, STAGES * BYTES_STAGE, g);
         }
     }
     const int64_t across = (g.n + FEW_WARPS * FEW_COLUMNS - 1) / (FEW_WARPS * FEW_COLUMNS);
     auto kernel = g.k % 8 == 0 ? grouped_few<T, O, 8> : grouped_few<T, O, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(g.most * across), DPE_GRID_THREADS, 0, NULL, g);
+    return dpe_launch(kernel, dpe_row_blocks(g.most * across), DPE_GRID_THREADS, 0, g);
 }
 
 } // namespace

@@ -47,6 +47,36 @@ template <class T> static inline bool dpe_by_eight(int64_t width, const void *a,
            (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
 }
 
+/** How many threads of the block before this one have it, and how many have it in all. Ends with a
+ * barrier. */
+__device__ static inline int dpe_rank_among(bool has, int *all)
+{
+    __shared__ int parts[32];
+    const unsigned warp = threadIdx.x / 32;
+    const uint32_t votes = __ballot_sync(0xffffffffU, has);
+    int before = __popc(votes & ((1U << threadIdx.x % 32) - 1U));
+    if (threadIdx.x % 32 == 0) {
+        parts[warp] = __popc(votes);
+    }
+    __syncthreads();
+    *all = 0;
+    for (unsigned w = 0; w < blockDim.x / 32; w++) {
+        before += w < warp ? parts[w] : 0;
+        *all += parts[w];
+    }
+    __syncthreads();
+    return before;
+}
+
+/** Launch a kernel over n elements, in its form for eight of them at a time where `by_eight`. */
+template <class... P>
+static inline int dpe_launch_elements(void (*eight)(P...), void (*one)(P...), bool by_eight,
+                                      int64_t n, const dpe_same<P> &...arguments)
+{
+    return dpe_launch(by_eight ? eight : one, dpe_element_blocks(by_eight ? n / 8 : n),
+                      DPE_GRID_THREADS, 0, arguments...);
+}
+
 /** Return what `call`, a template over T, returns for the type of a dtype; 1 for another dtype. */
 #define DPE_FOR_DTYPE(dtype, call)                                                                 \
     switch (dtype) {                                                                               \

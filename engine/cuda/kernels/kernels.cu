@@ -233,29 +233,6 @@ template <class T> __global__ void random_numbers(T *out, int64_t n, float devia
     }
 }
 
-template <class T>
-int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t width, float *x)
-{
-    const T *from = static_cast<const T *>(table);
-    if (dpe_by_eight<T>(width, table, x)) {
-        return dpe_launch(embed<T, 8>, dpe_element_blocks(rows * width / 8), DPE_GRID_THREADS, 0,
-                          NULL, from, tokens, rows, width, x);
-    }
-    return dpe_launch(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
-                      from, tokens, rows, width, x);
-}
-
-template <class T>
-int add_rows_of(void *x, const void *table, const int32_t *tokens, int64_t rows, int64_t width,
-                float factor)
-{
-    const int64_t some = dpe_by_eight<T>(width, table, x) ? 8 : 1;
-    auto kernel = some == 8 ? add_rows<T, 8> : add_rows<T, 1>;
-    return dpe_launch(kernel, dpe_element_blocks(rows * width / some), DPE_GRID_THREADS, 0, NULL,
-                      static_cast<T *>(x), static_cast<const T *>(table), tokens, rows, width,
-                      factor);
-}
-
 /* Threads of a block that norms rows of `width` elements, N at a time. */
 unsigned norm_threads(int64_t width, int n)
 {
@@ -292,34 +269,15 @@ int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, flo
     const bool eight =
         dpe_by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0;
     auto kernel = eight ? rmsnorm<F, T, 8> : rmsnorm<F, T, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(rows), norm_threads(width, eight ? 8 : 1), 0, NULL, x,
+    return dpe_launch(kernel, dpe_row_blocks(rows), norm_threads(width, eight ? 8 : 1), 0, x,
                       weight, rows, width, eps, to, check);
-}
-
-template <class T> int add_of(float *x, const void *y, int64_t n)
-{
-    const T *from = static_cast<const T *>(y);
-    if (dpe_by_eight<T>(n, x, y)) {
-        return dpe_launch(add<T, 8>, dpe_element_blocks(n / 8), DPE_GRID_THREADS, 0, NULL, x, from,
-                          n);
-    }
-    return dpe_launch(add<T, 1>, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, from, n);
-}
-
-template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
-{
-    T *to = static_cast<T *>(out);
-    auto kernel = dpe_by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, to, bias, rows,
-                      width);
 }
 
 template <class T, enum dpe_activation KIND> int activate_as(void *gate, const void *up, int64_t n)
 {
-    const int64_t some = dpe_by_eight<T>(n, gate, up) ? 8 : 1;
-    auto kernel = some == 8 ? activate<T, 8, KIND> : activate<T, 1, KIND>;
-    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL,
-                      static_cast<T *>(gate), static_cast<const T *>(up), n);
+    return dpe_launch_elements(activate<T, 8, KIND>, activate<T, 1, KIND>,
+                               dpe_by_eight<T>(n, gate, up), n, static_cast<T *>(gate),
+                               static_cast<const T *>(up), n);
 }
 
 template <class T> int activate_of(enum dpe_activation kind, void *gate, const void *up, int64_t n)
@@ -335,26 +293,23 @@ template <class T> int activate_of(enum dpe_activation kind, void *gate, const v
     return 1;
 }
 
-template <class T> int narrow_of(const float *x, int64_t n, void *out)
-{
-    const int64_t some = dpe_by_eight<T>(n, x, out) ? 8 : 1;
-    auto kernel = some == 8 ? narrow<T, 8> : narrow<T, 1>;
-    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL, x, n,
-                      static_cast<T *>(out));
-}
-
 } // namespace
 
 int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tokens, int64_t rows,
                      int64_t width, float *x)
 {
-    DPE_FOR_DTYPE(dtype, embed_of<T>(table, tokens, rows, width, x));
+    DPE_FOR_DTYPE(dtype, (dpe_launch_elements(
+                             embed<T, 8>, embed<T, 1>, dpe_by_eight<T>(width, table, x),
+                             rows * width, static_cast<const T *>(table), tokens, rows, width, x)));
 }
 
 int dpe_kernel_add_rows(enum dpe_dtype dtype, void *x, const void *table, const int32_t *tokens,
                         int64_t rows, int64_t width, float factor)
 {
-    DPE_FOR_DTYPE(dtype, add_rows_of<T>(x, table, tokens, rows, width, factor));
+    DPE_FOR_DTYPE(dtype, (dpe_launch_elements(add_rows<T, 8>, add_rows<T, 1>,
+                                              dpe_by_eight<T>(width, table, x), rows * width,
+                                              static_cast<T *>(x), static_cast<const T *>(table),
+                                              tokens, rows, width, factor)));
 }
 
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
@@ -367,13 +322,15 @@ int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight
 
 int dpe_kernel_centre(float *x, int64_t rows, int64_t width)
 {
-    return dpe_launch(centre, dpe_row_blocks(rows), norm_threads(width, 1), 0, NULL, x, rows,
-                      width);
+    return dpe_launch(centre, dpe_row_blocks(rows), norm_threads(width, 1), 0, x, rows, width);
 }
 
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
 {
-    DPE_FOR_DTYPE(dtype, bias_of<T>(out, bias, rows, width));
+    DPE_FOR_DTYPE(dtype,
+                  (dpe_launch(dpe_by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>,
+                              dpe_row_blocks(rows), DPE_GRID_THREADS, 0, static_cast<T *>(out),
+                              bias, rows, width)));
 }
 
 int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
@@ -385,19 +342,20 @@ int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int
 
 int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
 {
-    DPE_FOR_DTYPE(dtype, add_of<T>(x, y, n));
+    DPE_FOR_DTYPE(dtype, (dpe_launch_elements(add<T, 8>, add<T, 1>, dpe_by_eight<T>(n, x, y), n, x,
+                                              static_cast<const T *>(y), n)));
 }
 
 int dpe_kernel_scale(float *x, int64_t n, float factor)
 {
-    return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, factor);
+    return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, x, n, factor);
 }
 
 int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t width, int64_t from,
                           int64_t n, float factor)
 {
     DPE_FOR_DTYPE(dtype, dpe_launch(scale_part<T>, dpe_element_blocks(rows * n), DPE_GRID_THREADS,
-                                    0, NULL, static_cast<T *>(x) + from, rows, width, n, factor));
+                                    0, static_cast<T *>(x) + from, rows, width, n, factor));
 }
 
 int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
@@ -408,21 +366,23 @@ int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *ga
 
 int dpe_kernel_narrow(enum dpe_dtype dtype, const float *x, int64_t n, void *out)
 {
-    DPE_FOR_DTYPE(dtype, narrow_of<T>(x, n, out));
+    DPE_FOR_DTYPE(dtype,
+                  (dpe_launch_elements(narrow<T, 8>, narrow<T, 1>, dpe_by_eight<T>(n, x, out), n, x,
+                                       n, static_cast<T *>(out))));
 }
 
 int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,
                          unsigned long long *first)
 {
     int64_t n = rows * width;
-    return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, width,
+    return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, x, n, width,
                       check_of(layer, first));
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)
 {
     DPE_FOR_DTYPE(dtype, dpe_launch(random_numbers<T>, dpe_element_blocks(n), DPE_GRID_THREADS, 0,
-                                    NULL, static_cast<T *>(out), n, deviation, seed));
+                                    static_cast<T *>(out), n, deviation, seed));
 }
 
 /* ------------------------------------------------------------------------------ sums of norms */
@@ -489,10 +449,10 @@ int sum_of(const void *q, const void *k, const struct dpe_norm_shape *s, double 
     int64_t n = heads * s->n_pairs;
     double *partial = sums + n;
     int code = dpe_launch(add_rows<T>, static_cast<unsigned>(DPE_NORM_PARTS * heads), THREADS, 0,
-                          NULL, static_cast<const T *>(q), static_cast<const T *>(k), *s, partial);
+                          static_cast<const T *>(q), static_cast<const T *>(k), *s, partial);
     return code != 0 ? code
                      : dpe_launch(add_parts, static_cast<unsigned>((n + THREADS - 1) / THREADS),
-                                  THREADS, 0, NULL, static_cast<const double *>(partial), n, sums);
+                                  THREADS, 0, static_cast<const double *>(partial), n, sums);
 }
 
 } // namespace
@@ -519,18 +479,12 @@ __global__ void sinks(T *out, const float *lse, const float *sink, int64_t heads
     }
 }
 
-template <class T>
-int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64_t n_heads,
-             int64_t head_dim)
-{
-    return dpe_launch(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim), DPE_GRID_THREADS, 0,
-                      NULL, static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
-}
-
 } // namespace
 
 int dpe_kernel_sinks(enum dpe_dtype dtype, void *out, const float *lse, const float *sink,
                      int64_t rows, int64_t n_heads, int64_t head_dim)
 {
-    DPE_FOR_DTYPE(dtype, sinks_of<T>(out, lse, sink, rows, n_heads, head_dim));
+    DPE_FOR_DTYPE(dtype, dpe_launch(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim),
+                                    DPE_GRID_THREADS, 0, static_cast<T *>(out), lse, sink,
+                                    rows * n_heads, n_heads, head_dim));
 }

@@ -121,12 +121,12 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
 int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
 {
     const unsigned threads = vocab < 8192 ? unsigned{DPE_GRID_THREADS} : unsigned{MANY_THREADS};
-    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
+    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, logits, vocab, tokens);
 }
 
 int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,
                    double *nll)
 {
-    return dpe_launch(likelihood, static_cast<unsigned>(rows), DPE_GRID_THREADS, 0, NULL, logits,
-                      targets, vocab, nll);
+    return dpe_launch(likelihood, static_cast<unsigned>(rows), DPE_GRID_THREADS, 0, logits, targets,
+                      vocab, nll);
 }

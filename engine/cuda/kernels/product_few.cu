@@ -69,10 +69,7 @@ __device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float 
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < W * R; i++) {
-        float &sum = sums[i / R][i % R];
-        for (int by = 16; by > 0; by /= 2) {
-            sum += __shfl_xor_sync(0xffffffffU, sum, by);
-        }
+        const float sum = dpe_warp_sum(sums[i / R][i % R]);
         if (lane == 0) {
             shares[warp][i / R][i % R] = sum;
         }
@@ -198,7 +195,7 @@ template <class T, class O, int R, bool GATED>
 int few_launch(const few_rows<T, O> &call, unsigned blocks)
 {
     auto kernel = product_few<T, O, R, ahead_of<T, GATED ? 2 : 1>, GATED>;
-    return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
+    return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, call);
 }
 
 template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)

@@ -34,14 +34,6 @@ __device__ __forceinline__ int warp_of(void)
     return static_cast<int>(threadIdx.x) / 32;
 }
 
-__device__ float add_lanes(float value)
-{
-    for (int by = 16; by > 0; by /= 2) {
-        value += __shfl_xor_sync(0xffffffffU, value, by);
-    }
-    return value;
-}
-
 /* q, k and v of each token after convolution and norms. A warp a head of a token. */
 template <class T>
 __global__ void convolve(const __grid_constant__ dpe_recur c, const __grid_constant__ made_pieces m)
@@ -71,7 +63,7 @@ __global__ void convolve(const __grid_constant__ dpe_recur c, const __grid_const
                            : 0.0f;
                 squares = fmaf(x[i], x[i], squares);
             }
-            squares = add_lanes(squares) + 1e-6f;
+            squares = dpe_warp_sum(squares) + 1e-6f;
             const float by = part == 0   ? 1.0f / sqrtf(squares * static_cast<float>(dim))
                              : part == 1 ? 1.0f / sqrtf(squares)
                                          : 1.0f;
@@ -375,7 +367,7 @@ __global__ void finish(const __grid_constant__ dpe_recur c, const __grid_constan
                 x[i] = d < c.value_dim ? o[d] : 0.0f;
                 squares = fmaf(x[i], x[i], squares);
             }
-            const float scale = dpe_recur_scale(c, add_lanes(squares));
+            const float scale = dpe_recur_scale(c, dpe_warp_sum(squares));
 #pragma unroll
             for (int i = 0; i < LANE_DIM; i++) {
                 const int d = lane_of() + 32 * i;
@@ -420,23 +412,21 @@ template <class T> int pieces_of(const struct dpe_recur &c, const struct made_pi
     const unsigned slabs = static_cast<unsigned>((m.vw + COLUMNS - 1) / COLUMNS * c.value_heads);
     const size_t shared = static_cast<size_t>(m.kw + 2 * PIECE) * PITCH * sizeof(float);
     int code = dpe_launch(convolve<T>, dpe_row_blocks(static_cast<int64_t>(m.pieces) * PIECE),
-                          DPE_GRID_THREADS, 0, NULL, c, m);
+                          DPE_GRID_THREADS, 0, c, m);
     if (code == 0) {
         code = dpe_launch(keep<T>,
                           dpe_element_blocks(2 * static_cast<int64_t>(c.key_heads) * c.key_dim +
                                              static_cast<int64_t>(c.value_heads) * c.value_dim),
-                          DPE_GRID_THREADS, 0, NULL, c);
+                          DPE_GRID_THREADS, 0, c);
     }
     if (code == 0) {
-        code =
-            dpe_launch((relate<T, PARTS>), relations, DPE_GRID_THREADS, RELATE_BYTES, NULL, c, m);
+        code = dpe_launch((relate<T, PARTS>), relations, DPE_GRID_THREADS, RELATE_BYTES, c, m);
     }
     if (code == 0) {
-        code = dpe_launch(carry<PARTS>, slabs, DPE_GRID_THREADS, shared, NULL, c, m);
+        code = dpe_launch(carry<PARTS>, slabs, DPE_GRID_THREADS, shared, c, m);
     }
-    return code != 0
-               ? code
-               : dpe_launch(finish<T>, dpe_row_blocks(c.rows), DPE_GRID_THREADS, 0, NULL, c, m);
+    return code != 0 ? code
+                     : dpe_launch(finish<T>, dpe_row_blocks(c.rows), DPE_GRID_THREADS, 0, c, m);
 }
 
 } // namespace

@@ -174,7 +174,7 @@ template <class T> int tokens_of(const struct dpe_recur &c, int32_t *arrived)
     const int64_t blocks = (c.which != NULL ? c.rows : 1) * c.value_heads;
     auto kernel = s.rows <= FEW_ROWS ? recur_tokens<T, FEW_ROWS> : recur_tokens<T, MANY_ROWS>;
     return dpe_launch(kernel, static_cast<unsigned>(blocks),
-                      static_cast<unsigned>(s.columns * s.parts), 0, NULL, c, arrived);
+                      static_cast<unsigned>(s.columns * s.parts), 0, c, arrived);
 }
 
 template <class T> __global__ void output_gate(T *out, const T *gate, int64_t n, int64_t each)
@@ -182,12 +182,6 @@ template <class T> __global__ void output_gate(T *out, const T *gate, int64_t n,
     for (int64_t i = dpe_this_thread(); i < n * each; i += dpe_all_threads()) {
         out[i] = dpe_round<T>(dpe_float(out[i]) / (1.0f + expf(-dpe_float(gate[i / each]))));
     }
-}
-
-template <class T> int output_gate_of(void *out, const void *gate, int64_t n, int64_t each)
-{
-    return dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0, NULL,
-                      static_cast<T *>(out), static_cast<const T *>(gate), n, each);
 }
 
 } // namespace
@@ -207,5 +201,7 @@ int dpe_kernel_recur_tokens(const struct dpe_recur *call, int32_t *arrived)
 int dpe_kernel_output_gate(enum dpe_dtype dtype, void *out, const void *gate, int64_t n,
                            int64_t each)
 {
-    DPE_FOR_DTYPE(dtype, output_gate_of<T>(out, gate, n, each));
+    DPE_FOR_DTYPE(dtype,
+                  dpe_launch(output_gate<T>, dpe_element_blocks(n * each), DPE_GRID_THREADS, 0,
+                             static_cast<T *>(out), static_cast<const T *>(gate), n, each));
 }

@@ -153,7 +153,7 @@ template <class T, int N> int launch(struct rotated_calls *calls, int n)
     }
     most = most > MOST_BLOCKS ? MOST_BLOCKS : most;
     return dpe_launch(rotate_rows<T, N>,
-                      dim3(static_cast<unsigned>(most), static_cast<unsigned>(n)), THREADS, 0, NULL,
+                      dim3(static_cast<unsigned>(most), static_cast<unsigned>(n)), THREADS, 0,
                       *calls);
 }
 

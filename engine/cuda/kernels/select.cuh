@@ -83,21 +83,6 @@ __device__ static inline const T *dpe_select_at(const void *cache, const struct 
     return static_cast<const T *>(cache) + (head * a.capacity + row) * a.head_dim;
 }
 
-__device__ static inline float dpe_warp_sum(float value)
-{
-    for (int by = 16; by > 0; by /= 2) {
-        value += __shfl_xor_sync(0xffffffffU, value, by);
-    }
-    return value;
-}
-__device__ static inline float dpe_warp_max(float value)
-{
-    for (int by = 16; by > 0; by /= 2) {
-        value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, by));
-    }
-    return value;
-}
-
 /** x [head_dim] in shared memory · a row, rotated, by the threads of a warp; given to all. */
 template <class T>
 __device__ static inline float dpe_select_dot(const float *x, const T *row, int64_t n_pairs,

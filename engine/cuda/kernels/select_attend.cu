@@ -445,18 +445,18 @@ template <class T> static int launch(const struct dpe_select *call)
     int code = 0;
     if (call->before != NULL) {
         const dim3 units(grid.x, static_cast<unsigned>(call->units));
-        code = dpe_launch(count_before, units, DPE_SELECT_THREADS, 0, NULL, *call);
+        code = dpe_launch(count_before, units, DPE_SELECT_THREADS, 0, *call);
     }
     code = code != 0 ? code
            : share   ? dpe_launch((attend<T, MOST_HEADS>), grid, DPE_SELECT_THREADS,
-                                  shared_bytes<MOST_HEADS>(*call), NULL, *call)
+                                  shared_bytes<MOST_HEADS>(*call), *call)
                      : dpe_launch((attend<T, 1>), grid, DPE_SELECT_THREADS, shared_bytes<1>(*call),
-                                  NULL, *call);
+                                  *call);
     grid.y = static_cast<unsigned>(call->n_heads);
     grid.z = 1;
     return code != 0 || call->parts == 1
                ? code
-               : dpe_launch((combine_parts<T>), grid, DPE_SELECT_THREADS, 0, NULL, *call);
+               : dpe_launch((combine_parts<T>), grid, DPE_SELECT_THREADS, 0, *call);
 }
 
 int dpe_select_attend(const struct dpe_select *call)
@@ -494,7 +494,7 @@ template <class T>
 int launch_merge(const void *gates, const void *compressed, const void *windowed, int64_t heads,
                  int64_t head_dim, void *out)
 {
-    return dpe_launch(merge<T>, dpe_element_blocks(heads * head_dim), DPE_GRID_THREADS, 0, NULL,
+    return dpe_launch(merge<T>, dpe_element_blocks(heads * head_dim), DPE_GRID_THREADS, 0,
                       static_cast<const T *>(gates), static_cast<const T *>(compressed),
                       static_cast<const T *>(windowed), heads, head_dim, static_cast<T *>(out));
 }

@@ -357,26 +357,6 @@ __device__ uint64_t ordered(const struct scored &of, int64_t i)
     return bits >> 63 != 0 ? ~bits : bits | UINT64_C(1) << 63;
 }
 
-/* How many threads before this one have it, and how many have it in all. Ends with a barrier. */
-__device__ int rank_among(bool has, int *all)
-{
-    __shared__ int parts[DPE_SELECT_WARPS];
-    const unsigned warp = threadIdx.x / 32;
-    uint32_t votes = __ballot_sync(0xffffffffU, has);
-    int before = __popc(votes & ((1U << threadIdx.x % 32) - 1U));
-    if (threadIdx.x % 32 == 0) {
-        parts[warp] = __popc(votes);
-    }
-    __syncthreads();
-    *all = 0;
-    for (unsigned w = 0; w < DPE_SELECT_WARPS; w++) {
-        before += w < warp ? parts[w] : 0;
-        *all += parts[w];
-    }
-    __syncthreads();
-    return before;
-}
-
 /* The k-th largest score, as `ordered`, and in *equal how many of those that equal it belong to the
  * k. Byte after byte from the highest: how many have each value of it? */
 __device__ uint64_t find_threshold(const struct scored &of, int64_t *equal)
@@ -435,9 +415,9 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS)
         uint64_t bits = i < of.n ? ordered(of, i) : 0;
         int all = 0;
         bool same = i < of.n && bits == threshold;
-        bool taken = (rank_among(same, &all) < equal && same) || (i < of.n && bits > threshold);
+        bool taken = (dpe_rank_among(same, &all) < equal && same) || (i < of.n && bits > threshold);
         equal -= all;
-        int rank = rank_among(taken, &all);
+        int rank = dpe_rank_among(taken, &all);
         if (taken) {
             of.list[written + rank] = static_cast<int32_t>(i);
         }
@@ -454,9 +434,8 @@ template <class T> static int launch_keys(const struct dpe_select *call, dim3 gr
     const unsigned most = static_cast<unsigned>(MOST_RANGES);
     const dim3 last(grid.x, static_cast<unsigned>(call->n_heads),
                     call->last < MOST_RANGES ? static_cast<unsigned>(call->last) : most);
-    int code = dpe_launch((sum_keys<T>), last, DPE_SELECT_THREADS, shared, NULL, *call);
-    return code != 0 ? code
-                     : dpe_launch((add_keys<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    int code = dpe_launch((sum_keys<T>), last, DPE_SELECT_THREADS, shared, *call);
+    return code != 0 ? code : dpe_launch((add_keys<T>), grid, DPE_SELECT_THREADS, shared, *call);
 }
 
 template <class T> static int launch(const struct dpe_select *call)
@@ -469,15 +448,15 @@ template <class T> static int launch(const struct dpe_select *call)
     int code = 0;
     if (call->selection.representative == DPE_REPRESENT_COMPRESSED) {
         const dim3 heads(grid.x, static_cast<unsigned>(call->n_heads));
-        code = dpe_launch((compress<T>), heads, DPE_SELECT_THREADS, shared, NULL, *call);
-        code = code != 0 ? code : dpe_launch(add_heads, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+        code = dpe_launch((compress<T>), heads, DPE_SELECT_THREADS, shared, *call);
+        code = code != 0 ? code : dpe_launch(add_heads, grid, DPE_SELECT_THREADS, 0, *call);
     } else if (call->selection.representative == DPE_REPRESENT_PROBABILITY) {
         code = launch_keys<T>(call, grid, shared);
     } else {
-        code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+        code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, *call);
     }
     grid.z = call->slashes > 0 ? 2 : 1;
-    return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+    return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, *call);
 }
 
 int dpe_select_choose(const struct dpe_select *call)

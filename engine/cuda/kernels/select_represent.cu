@@ -289,7 +289,7 @@ template <class T> static int launch(const struct dpe_select *call)
     dim3 grid(static_cast<unsigned>(call->positions != NULL ? call->rows : call->n_blocks),
               static_cast<unsigned>(dpe_selection_heads(s, call->n_heads, call->n_kv_heads)));
     size_t shared = own ? static_cast<size_t>(2 * call->head_dim + s->block) * sizeof(double) : 0;
-    return dpe_launch((represent<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    return dpe_launch((represent<T>), grid, DPE_SELECT_THREADS, shared, *call);
 }
 
 int dpe_select_represent(const struct dpe_select *call)

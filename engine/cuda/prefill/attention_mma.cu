@@ -297,44 +297,36 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     }
 }
 
-template <class T, int D> int launch(const dpe_flash *call, void *stream)
+template <class T, int D> int launch(const dpe_flash *call)
 {
     using size = tiles<D>;
     dim3 grid(static_cast<unsigned>(call->n_blocks * call->n_heads));
     auto kernel = call->cap > 0.0F ? attention_mma<T, D, true> : attention_mma<T, D, false>;
-    int error = dpe_launch(kernel, grid, dim3(size::threads), size::shared_bytes, stream, *call);
-    return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
+    int error = dpe_launch(kernel, grid, dim3(size::threads), size::shared_bytes, *call);
+    return error == 0 && call->parts > 1 ? combine_parts<T>(call) : error;
 }
 
-template <int D> int launch_dtype(const dpe_flash *call, void *stream)
+using launcher = int (*)(const dpe_flash *);
+
+struct kind {
+    int64_t head_dim;
+    dpe_tile_shape shape;
+    launcher bf16, f16;
+};
+
+template <int D> constexpr kind kind_of(void)
 {
-    return call->dtype == DPE_BF16 ? launch<dpe_bf16, D>(call, stream)
-                                   : launch<dpe_f16, D>(call, stream);
+    return {D, {tiles<D>::rows, tiles<D>::keys}, launch<dpe_bf16, D>, launch<dpe_f16, D>};
 }
 
-template <int D> constexpr dpe_tile_shape shape_of(void)
-{
-    return {tiles<D>::rows, tiles<D>::keys};
-}
+const kind KINDS[] = {kind_of<64>(), kind_of<96>(), kind_of<128>(), kind_of<256>(), kind_of<512>()};
 
 } // namespace
 
 extern "C" struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim)
 {
-    switch (head_dim) {
-    case 64:
-        return shape_of<64>();
-    case 96:
-        return shape_of<96>();
-    case 128:
-        return shape_of<128>();
-    case 256:
-        return shape_of<256>();
-    case 512:
-        return shape_of<512>();
-    default:
-        return {0, 0};
-    }
+    const kind *of = dpe_kind_of(KINDS, head_dim);
+    return of == NULL ? dpe_tile_shape{0, 0} : of->shape;
 }
 
 extern "C" int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
@@ -346,25 +338,13 @@ extern "C" int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, in
     return static_cast<int32_t>(parts < 1 ? 1 : parts);
 }
 
-extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
+extern "C" int dpe_attention_mma(const struct dpe_flash *call)
 {
     static const int invalid = 1; /* cudaErrorInvalidValue */
-    if ((call->dtype != DPE_BF16 && call->dtype != DPE_F16) || call->n_blocks < 1 ||
+    const kind *of = dpe_kind_of(KINDS, call->head_dim);
+    if (of == NULL || (call->dtype != DPE_BF16 && call->dtype != DPE_F16) || call->n_blocks < 1 ||
         call->n_blocks > INT32_MAX / call->n_heads || (call->parts > 1 && call->partial == NULL)) {
         return invalid;
     }
-    switch (call->head_dim) {
-    case 64:
-        return launch_dtype<64>(call, stream);
-    case 96:
-        return launch_dtype<96>(call, stream);
-    case 128:
-        return launch_dtype<128>(call, stream);
-    case 256:
-        return launch_dtype<256>(call, stream);
-    case 512:
-        return launch_dtype<512>(call, stream);
-    default:
-        return invalid;
-    }
+    return (call->dtype == DPE_BF16 ? of->bf16 : of->f16)(call);
 }

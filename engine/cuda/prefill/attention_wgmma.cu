@@ -12,8 +12,8 @@
  * lie as [d/64][rows][64] with the 128-byte swizzle.
  *
  * A consumer's step: issue S' = Q·Kᵢ, issue O += P·Vᵢ₋₁, wait for S', its softmax while O is still
- * in work, wait for O, P = S'. With C::PINGPONG the warpgroups take turns at issuing, so that one's
- * softmax runs beside another's products. */
+ * in work, wait for O, P = S'. The warpgroups take turns at issuing, so that one's softmax runs
+ * beside another's products. */
 #include "engine/cuda/prefill/attention_wgmma_tile.cuh"
 
 #include "engine/cuda/kernels/log_n.cuh"
@@ -380,7 +380,7 @@ __device__ static __forceinline__ void dpe_wgmma_consume(const struct dpe_wgmma_
     float s[C::KEYS / 2];
     uint32_t p[C::KEYS / 4];
     float o[C::D / 2];
-    if (C::PINGPONG && warpgroup == C::WARPGROUPS - 1) {
+    if (warpgroup == C::WARPGROUPS - 1) {
         dpe_barrier_arrive(dpe_wgmma_turn(0), 256);
     }
     dpe_mbarrier_wait(dpe_shared_address(&barriers->q_full[0]), 0);
@@ -395,7 +395,7 @@ __device__ static __forceinline__ void dpe_wgmma_consume(const struct dpe_wgmma_
             dpe_wgmma_item<C>(me, params, s, p, o);
         } while (dpe_wgmma_turn_over<C>(me, params, s, p, o));
     }
-    if (C::PINGPONG && warpgroup == 0) {
+    if (warpgroup == 0) {
         dpe_barrier_sync(dpe_wgmma_turn(0), 256);
     }
 }
@@ -472,55 +472,45 @@ int map_tensors(struct dpe_wgmma_params *params, const struct dpe_flash *call,
     return failed;
 }
 
-template <class C> int launch(const struct dpe_wgmma_params &params, void *stream)
+template <class C> int launch(const struct dpe_wgmma_params &params)
 {
     int blocks = dpe_multiprocessors();
     blocks = blocks < params.n_items ? blocks : params.n_items;
     return dpe_launch(dpe_attention_wgmma_kernel<C>, dim3(static_cast<unsigned>(blocks)),
                       dim3(C::THREADS), C::SHARED_BYTES + sizeof(struct dpe_wgmma_barriers<C>),
-                      stream, params);
+                      params);
 }
 
-using launcher = int (*)(const struct dpe_wgmma_params &, void *);
+using launcher = int (*)(const struct dpe_wgmma_params &);
 
-struct variant {
+struct kind {
     int64_t head_dim;
     bool capped;
     struct dpe_tile_shape shape;
     launcher bf16, f16;
 };
 
-template <int D, int WARPGROUPS, int KEYS, int SLOTS, bool PINGPONG, bool CAPPED = false>
-constexpr struct variant make_variant()
+template <int D, int WARPGROUPS, int KEYS, int SLOTS, bool CAPPED> constexpr struct kind make_kind()
 {
     return {D,
             CAPPED,
             {64 * WARPGROUPS, KEYS},
-            launch<dpe_wgmma_config<dpe_bf16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG, CAPPED>>,
-            launch<dpe_wgmma_config<dpe_f16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG, CAPPED>>};
+            launch<dpe_wgmma_config<dpe_bf16, D, WARPGROUPS, KEYS, SLOTS, CAPPED>>,
+            launch<dpe_wgmma_config<dpe_f16, D, WARPGROUPS, KEYS, SLOTS, CAPPED>>};
 }
 
-const struct variant VARIANTS[] = {
-    make_variant<128, 2, 128, 5, true>(),
-    make_variant<128, 2, 128, 5, false>(),
-    make_variant<128, 3, 64, 8, true>(),
-    make_variant<128, 2, 160, 4, true>(),
-    make_variant<64, 3, 128, 8, true>(),
-    make_variant<64, 3, 128, 8, false>(),
-    make_variant<64, 2, 128, 8, true>(),
-    make_variant<256, 2, 80, 4, true>(),
-    make_variant<256, 2, 64, 5, true>(),
-    /* With a cap: one each, at 64 and 256 that which has registers for it. */
-    make_variant<128, 2, 128, 5, true, true>(),
-    make_variant<64, 2, 128, 8, true, true>(),
-    make_variant<256, 2, 64, 5, true, true>(),
+/* With a cap, at 64 and 256, that which has registers for it. */
+const struct kind KINDS[] = {
+    make_kind<128, 2, 128, 5, false>(), make_kind<128, 2, 128, 5, true>(),
+    make_kind<64, 3, 128, 8, false>(),  make_kind<64, 2, 128, 8, true>(),
+    make_kind<256, 2, 80, 4, false>(),  make_kind<256, 2, 64, 5, true>(),
 };
 
-const struct variant *find_variant(int64_t head_dim, int index, bool capped)
+const struct kind *find_kind(int64_t head_dim, bool capped)
 {
-    for (const struct variant &v : VARIANTS) {
-        if (v.head_dim == head_dim && v.capped == capped && index-- == 0) {
-            return &v;
+    for (const struct kind &kind : KINDS) {
+        if (kind.head_dim == head_dim && kind.capped == capped) {
+            return &kind;
         }
     }
     return NULL;
@@ -528,23 +518,23 @@ const struct variant *find_variant(int64_t head_dim, int index, bool capped)
 
 } // namespace
 
-struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, bool capped, int variant)
+struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, bool capped)
 {
-    const struct variant *v = find_variant(head_dim, variant, capped);
-    return v == NULL ? dpe_tile_shape{0, 0} : v->shape;
+    const struct kind *kind = find_kind(head_dim, capped);
+    return kind == NULL ? dpe_tile_shape{0, 0} : kind->shape;
 }
 
-int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *counters, void *stream)
+int dpe_attention_wgmma(const struct dpe_flash *call, int32_t *counters)
 {
     static const int INVALID_VALUE = 1;
-    const struct variant *v = find_variant(call->head_dim, variant, call->cap > 0.0f);
-    int64_t per_kv = v == NULL ? 0 : call->n_heads / call->n_kv_heads;
-    if (v == NULL || (call->dtype != DPE_BF16 && call->dtype != DPE_F16) ||
+    const struct kind *kind = find_kind(call->head_dim, call->cap > 0.0f);
+    int64_t per_kv = kind == NULL ? 0 : call->n_heads / call->n_kv_heads;
+    if (kind == NULL || (call->dtype != DPE_BF16 && call->dtype != DPE_F16) ||
         call->n_blocks * call->n_heads >= INT32_MAX - 65536) {
         return INVALID_VALUE;
     }
     struct dpe_wgmma_params params = {};
-    if (map_tensors(&params, call, v->shape) != 0) {
+    if (map_tensors(&params, call, kind->shape) != 0) {
         return INVALID_VALUE;
     }
     params.blocks = call->blocks;
@@ -561,5 +551,5 @@ int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *coun
     params.cap = call->cap;
     params.cap_factor = dpe_cap_factor(*call);
     params.log_n = call->log_n;
-    return (call->dtype == DPE_BF16 ? v->bf16 : v->f16)(params, stream);
+    return (call->dtype == DPE_BF16 ? kind->bf16 : kind->f16)(params);
 }

@@ -12,8 +12,8 @@
 #include "engine/cuda/kernels/attention.h"
 #include "engine/plan/segments.h"
 
-/** Tile sizes and schedule. T: dpe_bf16 or dpe_f16. */
-template <class T_, int D_, int WARPGROUPS_, int KEYS_, int SLOTS_, bool PINGPONG_, bool CAPPED_>
+/** Tile sizes. T: dpe_bf16 or dpe_f16. */
+template <class T_, int D_, int WARPGROUPS_, int KEYS_, int SLOTS_, bool CAPPED_>
 struct dpe_wgmma_config {
     using T = T_;
     static constexpr int D = D_;
@@ -21,7 +21,6 @@ struct dpe_wgmma_config {
     static constexpr int ROWS = 64 * WARPGROUPS;
     static constexpr int KEYS = KEYS_;
     static constexpr int SLOTS = SLOTS_;
-    static constexpr bool PINGPONG = PINGPONG_;
     static constexpr bool CAPPED = CAPPED_;
     static constexpr int Q_SLOTS = D == 256 ? 1 : 2; /* of 64 KiB there */
     /** Whether two segments that meet in one tile share its V tile and softmax. */
@@ -40,7 +39,7 @@ struct dpe_wgmma_params {
     const struct dpe_query_block *blocks;
     const struct dpe_segment *segments;
     struct dpe_segment nothing; /* for rows that see no key: one tile of which nothing is seen */
-    int32_t *counters; /* next item, blocks that have ended; NULL: items are dealt in turn */
+    int32_t *counters;          /* next item, blocks that have ended */
     void *out;
     float *lse;
     int32_t n_items, items_per_kv; /* blocks × heads, blocks × heads of a KV head */
@@ -122,15 +121,12 @@ __device__ static __forceinline__ int dpe_wgmma_word(const dpe_wgmma_producer<C>
     return __shfl_sync(0xffffffffU, me.word, index);
 }
 
-/** Ask for the number of the item after `item`; item < 0: of the block's first. */
+/** Ask for the number of the next item. */
 template <class C>
 __device__ static __forceinline__ void dpe_wgmma_ask(dpe_wgmma_producer<C> &me,
                                                      const struct dpe_wgmma_params &params)
 {
-    if (params.counters == nullptr) {
-        me.asked =
-            me.item < 0 ? static_cast<int>(blockIdx.x) : me.item + static_cast<int>(gridDim.x);
-    } else if (dpe_wgmma_lane() == 0) {
+    if (dpe_wgmma_lane() == 0) {
         me.asked = atomicAdd(params.counters, 1);
     }
 }
@@ -276,8 +272,7 @@ __device__ static __forceinline__ void dpe_wgmma_produce(const struct dpe_wgmma_
         barriers->messages[me.q.slot].kind = DPE_WGMMA_NO_MORE;
         dpe_mbarrier_arrive(dpe_shared_address(&barriers->q_full[me.q.slot]));
         /* The last block leaves the counters as it found them. */
-        if (params.counters != nullptr &&
-            atomicAdd(params.counters + 1, 1) == static_cast<int>(gridDim.x) - 1) {
+        if (atomicAdd(params.counters + 1, 1) == static_cast<int>(gridDim.x) - 1) {
             params.counters[0] = 0;
             params.counters[1] = 0;
         }
@@ -365,18 +360,14 @@ __device__ static __forceinline__ int dpe_wgmma_turn(int warpgroup)
 template <class C>
 __device__ static __forceinline__ void dpe_wgmma_take_turn(const dpe_wgmma_consumer<C> &me)
 {
-    if (C::PINGPONG) {
-        dpe_barrier_sync(dpe_wgmma_turn(me.warpgroup), 256);
-    }
+    dpe_barrier_sync(dpe_wgmma_turn(me.warpgroup), 256);
 }
 
 template <class C>
 __device__ static __forceinline__ void dpe_wgmma_pass_turn(const dpe_wgmma_consumer<C> &me)
 {
-    if (C::PINGPONG) {
-        int next = me.warpgroup + 1 == C::WARPGROUPS ? 0 : me.warpgroup + 1;
-        dpe_barrier_arrive(dpe_wgmma_turn(next), 256);
-    }
+    int next = me.warpgroup + 1 == C::WARPGROUPS ? 0 : me.warpgroup + 1;
+    dpe_barrier_arrive(dpe_wgmma_turn(next), 256);
 }
 
 /** Base-2 logit of what of a dot product is kept. */

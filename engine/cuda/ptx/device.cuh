@@ -51,10 +51,10 @@ template <class P> struct dpe_parameter {
 };
 template <class P> using dpe_same = typename dpe_parameter<P>::type;
 /** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
- *  code, 0 = launched. `stream` NULL: dpe_rt_stream. */
+ *  code, 0 = launched. */
 template <class... P>
 static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                             void *stream, const dpe_same<P> &...arguments)
+                             const dpe_same<P> &...arguments)
 {
     const void *const pointers[] = {&arguments...};
     const uint32_t sizes[] = {static_cast<uint32_t>(sizeof arguments)...};
@@ -64,12 +64,22 @@ static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t
                                              {grid.x, grid.y, grid.z},
                                              {block.x, block.y, block.z},
                                              shared,
-                                             stream,
                                              static_cast<int32_t>(sizeof...(P)),
                                              pointers,
                                              sizes,
                                              NULL};
     return dpe_rt_launch(&launch);
+}
+
+/** Of a table of what there is for some head dimensions, the entry of one; NULL: none. */
+template <class K, size_t N> const K *dpe_kind_of(const K (&kinds)[N], int64_t head_dim)
+{
+    for (const K &kind : kinds) {
+        if (kind.head_dim == head_dim) {
+            return &kind;
+        }
+    }
+    return NULL;
 }
 
 /** @name Between float and what lies in memory; exact to float, nearest even from it. */

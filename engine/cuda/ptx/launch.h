@@ -20,7 +20,6 @@ struct dpe_kernel_launch {
     void (*call)(const void *kernel, const void *const *arguments);
     uint32_t grid[3], block[3];
     uint64_t shared; /**< bytes of dynamic shared memory */
-    void *stream;    /**< NULL: dpe_rt_stream() */
     int32_t n;
     const void *const *arguments; /**< [n], of `sizes` bytes each, aligned to at most 64 */
     const uint32_t *sizes;

@@ -116,14 +116,28 @@ template <int N> struct dpe_some<float, N> {
     }
 };
 
+/** Sum over a warp, and the largest (NaN only where all are), given to all its lanes. */
+template <class S> __device__ static __forceinline__ S dpe_warp_sum(S value)
+{
+    for (int by = 16; by > 0; by /= 2) {
+        value += __shfl_xor_sync(0xffffffffU, value, by);
+    }
+    return value;
+}
+__device__ static __forceinline__ float dpe_warp_max(float value)
+{
+    for (int by = 16; by > 0; by /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, by));
+    }
+    return value;
+}
+
 /** Sum over a block of at most 1024 threads (a multiple of 32), given to all of them; always in the
  *  same order. Ends with a barrier: may be called again at once. */
 template <class S> __device__ static inline S dpe_block_sum(S value)
 {
     __shared__ S parts[32];
-    for (int by = 16; by > 0; by /= 2) {
-        value += __shfl_xor_sync(0xffffffffU, value, by);
-    }
+    value = dpe_warp_sum(value);
     if (threadIdx.x % 32 == 0) {
         parts[threadIdx.x / 32] = value;
     }
@@ -141,9 +155,7 @@ template <class S> __device__ static inline S dpe_block_sum(S value)
 __device__ static inline float dpe_block_max(float value)
 {
     __shared__ float parts[32];
-    for (int by = 16; by > 0; by /= 2) {
-        value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, by));
-    }
+    value = dpe_warp_max(value);
     if (threadIdx.x % 32 == 0) {
         parts[threadIdx.x / 32] = value;
     }

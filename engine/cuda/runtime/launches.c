@@ -61,7 +61,6 @@ static bool add(struct dpe_launches *list, const struct dpe_kernel_launch *launc
     memcpy(head->launch.grid, launch->grid, sizeof launch->grid);
     memcpy(head->launch.block, launch->block, sizeof launch->block);
     head->launch.shared = launch->shared;
-    head->launch.stream = launch->stream;
     head->launch.n = launch->n;
     head->launch.product = launch->product;
     memcpy(head->sizes, launch->sizes, (size_t)launch->n * sizeof *launch->sizes);

@@ -290,7 +290,7 @@ static int launch_now(const struct dpe_kernel_launch *launch)
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .blockDim = {launch->block[0], launch->block[1], launch->block[2]},
         .dynamicSmemBytes = (size_t)launch->shared,
-        .stream = launch->stream != NULL ? launch->stream : dpe_rt_stream(),
+        .stream = dpe_rt_stream(),
     };
     void *arguments[DPE_MOST_ARGUMENTS];
     for (int i = 0; i < launch->n; i++) {

@@ -30,9 +30,10 @@ struct dpe_spec {
     char name[sizeof((struct dpe_plan *)0)->name];
 };
 
-/** dpe_plan_make of a spec of `select` that is for another plan (struct dpe_spec, alone). */
-dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
-                               struct dpe_plan *plan, struct dpe_error *err);
+/** dpe_plan_make without the context's selection; `alone`: of a spec of `select` that is for
+ * another plan (struct dpe_spec). */
+dpe_status dpe_spec_make(const char *text, const struct dpe_plan_context *context, bool alone,
+                         struct dpe_plan *plan, struct dpe_error *err);
 
 /** Fail with "method NAME: " and this text, unless something failed before. */
 void dpe_spec_fail(struct dpe_spec *spec, const char *format, ...)

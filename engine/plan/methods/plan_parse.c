@@ -37,11 +37,7 @@ static void note_key(struct dpe_spec *spec, const char *key)
 static void note_number(struct dpe_spec *spec, double value)
 {
     char text[32];
-    snprintf(text, sizeof text, "%.15g", value);
-    if (strtod(text, NULL) != value) {
-        snprintf(text, sizeof text, "%.17g", value);
-    }
-    note(spec, text);
+    note(spec, dpe_number_exact(value, text));
 }
 
 static const char *find(struct dpe_spec *spec, const char *key)
@@ -487,8 +483,8 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     return DPE_OK;
 }
 
-static dpe_status make(const char *text, const struct dpe_plan_context *context, bool alone,
-                       struct dpe_plan *plan, struct dpe_error *err)
+dpe_status dpe_spec_make(const char *text, const struct dpe_plan_context *context, bool alone,
+                         struct dpe_plan *plan, struct dpe_error *err)
 {
     char formula[DPE_FORMULA];
     DPE_TRY(dpe_plan_context_check(context, err));
@@ -513,17 +509,11 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
     return build(&spec, method, plan);
 }
 
-dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
-                               struct dpe_plan *plan, struct dpe_error *err)
-{
-    return make(text, context, true, plan, err);
-}
-
 dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
-    DPE_TRY(make(text, context, false, &made, err));
+    DPE_TRY(dpe_spec_make(text, context, false, &made, err));
     bool own = dpe_selects(&context->config->selection); /* which dpe_plan_select refuses */
     if (context->select != NULL && (own || !dpe_selects(&made.selection))) {
         DPE_TRY(dpe_plan_select(&made, context->select, context, err));

@@ -244,10 +244,8 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                            const struct dpe_plan_context *context, struct dpe_error *err)
 {
     static const char begin[] = "select:";
-    struct dpe_plan_context bare = *context;
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plain = {0};
-    bare.select = NULL;
     char spec[sizeof plan->name];
     char name[3 * sizeof plan->name];
     if (strstr(keys, "over=") != NULL || strlen(keys) >= sizeof spec - sizeof begin) {
@@ -258,10 +256,10 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
             sizeof spec - sizeof begin - 1, keys);
     }
     snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
-    if (dpe_plan_make_alone(spec, &bare, &made, err) != DPE_OK) {
+    if (dpe_spec_make(spec, context, true, &made, err) != DPE_OK) {
         return dpe_fail_prefix(err, "selection");
     }
-    DPE_TRY(dpe_plan_make("rope", &bare, &plain, err));
+    DPE_TRY(dpe_spec_make("rope", context, false, &plain, err));
     if (memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0) {
         return dpe_fail(err, DPE_USAGE,
                         "selection: a temperature belongs to the method or table that the "

@@ -1,6 +1,6 @@
 /* test_attention_gpu [KERNEL [CASES]]: the attention kernels on a GPU against the reference
  * backend, by the same rule and with the same cases as in the emulator, and larger ones. KERNEL:
- * plain, mma, wgmma (the variant that is used), variants (the others) or all of them, so that one
+ * plain, mma, wgmma or all of them, so that one
  * that hangs or breaks the device does not lose the results of others. A wrong result stops
  * nothing: the number of wrong cases of each kernel is printed at the end. Exits with 125 where
  * there is no device. With CASES it runs only so many (CI does this on the emulated device, to test
@@ -16,13 +16,12 @@
 #include "tests/lib/near.h"
 
 #include "tests/engine/cuda/flash_case.h"
-#include "tests/engine/cuda/wgmma_variants.h"
 
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "engine/cuda/runtime/runtime.h"
 
-enum { REPEATS = 10, MOST_KERNELS = 8, MOST_PIECES = 2 * DPE_MAX_BANDS + 8 };
+enum { REPEATS = 10, MOST_KERNELS = 3, MOST_PIECES = 2 * DPE_MAX_BANDS + 8 };
 
 static int most_cases = INT32_MAX;
 static const char *wanted = "all";
@@ -32,12 +31,12 @@ static struct dpe_cuda_info device;
 static struct tally {
     const char *name;
     int cases, wrong;
-} tallies[2 * MOST_KERNELS];
+} tallies[MOST_KERNELS + 1];
 
 struct kernel {
     const char *name;
     struct dpe_tile_shape shape;
-    int variant; /* of wgmma, −1: mma.sync, −2: plain */
+    enum { PLAIN, MMA, WGMMA } kind;
 };
 
 /* What a case holds on the device. */
@@ -70,23 +69,18 @@ static bool is_wanted(const char *family)
     return strcmp(wanted, "all") == 0 || strcmp(wanted, family) == 0;
 }
 
-static int kernels_for(int64_t head_dim, struct kernel *kernels)
+static int kernels_for(int64_t head_dim, double cap, struct kernel *kernels)
 {
     int n = 0;
     if (is_wanted("plain")) {
-        kernels[n++] = (struct kernel){"plain", dpe_attention_plain_shape(head_dim), -2};
+        kernels[n++] = (struct kernel){"plain", dpe_attention_plain_shape(head_dim), PLAIN};
     }
     if (is_wanted("mma") && dpe_attention_mma_shape(head_dim).rows > 0) {
-        kernels[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(head_dim), -1};
+        kernels[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(head_dim), MMA};
     }
-    for (int v = 0; device.major == 9 && n < MOST_KERNELS; v++) {
-        const char *name = wgmma_variant(head_dim, v);
-        if (name == NULL) {
-            break;
-        }
-        if (is_wanted(v == 0 ? "wgmma" : "variants")) {
-            kernels[n++] = (struct kernel){name, dpe_attention_wgmma_shape(head_dim, false, v), v};
-        }
+    struct dpe_tile_shape wgmma = dpe_attention_wgmma_shape(head_dim, cap > 0.0);
+    if (is_wanted("wgmma") && device.major == 9 && wgmma.rows > 0) {
+        kernels[n++] = (struct kernel){"wgmma", wgmma, WGMMA};
     }
     return n;
 }
@@ -104,10 +98,10 @@ static void count_case(const char *name, bool wrong)
 
 static int launch(const struct kernel *kernel, const struct dpe_flash *call, int32_t *counters)
 {
-    if (kernel->variant >= 0) {
-        return dpe_attention_wgmma(call, kernel->variant, counters, NULL);
+    if (kernel->kind == WGMMA) {
+        return dpe_attention_wgmma(call, counters);
     }
-    return kernel->variant == -1 ? dpe_attention_mma(call, NULL) : dpe_attention_plain(call, NULL);
+    return kernel->kind == MMA ? dpe_attention_mma(call) : dpe_attention_plain(call);
 }
 
 /* The call with everything it points to on the device. */
@@ -229,14 +223,9 @@ static void caps(void **state)
                                     .seed = 70 + (uint64_t)i,
                                     .cap = 3.0};
         struct kernel kernels[MOST_KERNELS];
-        const int n = kernels_for(shape.head_dim, kernels);
+        const int n = kernels_for(shape.head_dim, shape.cap, kernels);
         for (int k = 0; k < n; k++) {
-            if (kernels[k].variant == 0) {
-                kernels[k].shape = dpe_attention_wgmma_shape(shape.head_dim, true, 0);
-            }
-            if (kernels[k].variant <= 0) {
-                run_case(&shape, i % 2, 128, &kernels[k], 1);
-            }
+            run_case(&shape, i % 2, 128, &kernels[k], 1);
         }
     }
     expect_right();
@@ -251,7 +240,7 @@ static void every_kernel_and_plan(void **state)
     for (int i = 0; i < 4 * PLAN_CASES && i < most_cases; i++) {
         struct kernel kernels[MOST_KERNELS];
         int64_t longest = most_cases < 100 ? 60 : 260;
-        int n = kernels_for(dims[i % 4], kernels);
+        int n = kernels_for(dims[i % 4], 0.0, kernels);
         struct flash_shape shape = draw_shape(&rng, dims[i % 4], longest);
         int64_t window = 3 + dpe_rng_below(&rng, (uint32_t)longest / 2);
         for (int k = 0; k < n; k++) {
@@ -274,7 +263,7 @@ static void longer(void **state)
                                     .start = most_cases < 100 ? 50 : 1500,
                                     .rows = most_cases < 100 ? 20 : 300,
                                     .seed = 50 + (uint64_t)i};
-        int n = kernels_for(shape.head_dim, kernels);
+        int n = kernels_for(shape.head_dim, shape.cap, kernels);
         for (int k = 0; k < n; k++) {
             run_case(&shape, i, most_cases < 100 ? 30 : 500, &kernels[k], 1);
         }
@@ -287,7 +276,7 @@ static void parts(void **state)
 {
     struct dpe_rng rng;
     (void)state;
-    const struct kernel mma = {"mma.sync", dpe_attention_mma_shape(128), -1};
+    const struct kernel mma = {"mma.sync", dpe_attention_mma_shape(128), MMA};
     dpe_rng_seed(&rng, 41, 1);
     for (int i = 0; i < 8 && i < most_cases && is_wanted("mma"); i++) {
         struct flash_shape shape = draw_shape(&rng, 128, 40);
@@ -309,7 +298,7 @@ static void many_items(void **state)
                                     .head_dim = i == 0 ? 128 : 64,
                                     .rows = most_cases < 100 ? 20 : 200,
                                     .seed = 60 + (uint64_t)i};
-        int n = kernels_for(shape.head_dim, kernels);
+        int n = kernels_for(shape.head_dim, shape.cap, kernels);
         for (int k = 0; k < n; k++) {
             run_case(&shape, 1, most_cases < 100 ? 9 : 128, &kernels[k], 1);
         }

@@ -371,6 +371,7 @@ static void verdicts_are_kept(void **state)
     fprintf(file, "%s 0000\n%s 00009\n%s 0\nnothing\n%300d\n", keys[1], keys[1], keys[1], 7);
     fclose(file);
     assert_false(dpe_verdict_find(keys[1], &found));
+    assert_true(dpe_verdict_find(keys[0], &found));
     ways.way[0] = 2;
     dpe_verdict_keep(keys[1], &ways);
     dpe_verdict_keep(keys[0], NULL);

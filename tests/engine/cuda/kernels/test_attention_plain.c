@@ -18,7 +18,7 @@
 
 static void launch(struct flash_case *c)
 {
-    if (dpe_attention_plain(&c->call, NULL) != 0) {
+    if (dpe_attention_plain(&c->call) != 0) {
         fail_msg("launch: %s", emulate_error());
     }
 }
@@ -126,11 +126,11 @@ static void decode(void **state)
     struct decoding d;
     decode_make(&c, &d);
     d.call.partial = flash_memory((int64_t)dpe_decode_partial_bytes(1, 64, d.call.n_units), 1);
-    assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+    assert_int_equal(dpe_attention_decode_calls(&d.call, 1), 0);
     flash_case_check(&c, "decoding");
     /* Row 1 of head 0: none of its logits is a number, in no part. */
     c.q_rotated[0][64 + 5] = FLASH_POISON;
-    assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+    assert_int_equal(dpe_attention_decode_calls(&d.call, 1), 0);
     flash_case_read(&c);
     for (int64_t i = 0; i < 2 * 2 * 64; i++) {
         bool spoilt = i / 64 == 2;
@@ -155,7 +155,7 @@ static void caps(void **state)
         decode_make(&c, &d);
         d.call.partial =
             flash_memory((int64_t)dpe_decode_partial_bytes(1, dims[i], d.call.n_units), 1);
-        assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+        assert_int_equal(dpe_attention_decode_calls(&d.call, 1), 0);
         flash_case_check(&c, "decoding, capped");
         free(d.call.partial);
         flash_case_free(&c);

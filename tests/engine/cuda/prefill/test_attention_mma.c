@@ -16,7 +16,7 @@
 
 static void launch(struct flash_case *c)
 {
-    if (dpe_attention_mma(&c->call, NULL) != 0) {
+    if (dpe_attention_mma(&c->call) != 0) {
         fail_msg("launch: %s", emulate_error());
     }
 }
@@ -38,7 +38,7 @@ static void run_parts(const struct flash_shape *shape, int plan_case, int32_t pa
     struct flash_case c = flash_case_make(shape, plan_case, 50, tile);
     int64_t n = parts * shape->rows * shape->n_heads * (shape->head_dim + 1);
     flash_split(&c, tile, parts);
-    assert_int_not_equal(dpe_attention_mma(&c.call, NULL), 0); /* no room for the parts */
+    assert_int_not_equal(dpe_attention_mma(&c.call), 0); /* no room for the parts */
     c.call.partial = flash_memory(n, sizeof(float));
     emulate_set_seed(shape->seed);
     launch(&c);
@@ -249,10 +249,10 @@ static void refuses(void **state)
     struct dpe_flash call = c.call;
     call.head_dim = 80;
     assert_int_equal(dpe_attention_mma_shape(80).rows, 0);
-    assert_int_not_equal(dpe_attention_mma(&call, NULL), 0);
+    assert_int_not_equal(dpe_attention_mma(&call), 0);
     call = c.call;
     call.dtype = DPE_F32;
-    assert_int_not_equal(dpe_attention_mma(&call, NULL), 0);
+    assert_int_not_equal(dpe_attention_mma(&call), 0);
     flash_case_free(&c);
 }
 

@@ -14,28 +14,31 @@
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "tests/engine/cuda/flash_case.h"
 #include "tests/engine/cuda/flash_properties.h"
-#include "tests/engine/cuda/wgmma_variants.h"
 
-/* One plan case through one variant; counters or NULL. */
-static void run_case(const struct flash_shape *shape, int variant, int plan_case, int64_t window,
-                     int32_t *counters)
+/* Of every call: left as it was found. */
+static int32_t counters[2];
+
+static void launch(struct flash_case *c)
 {
-    const char *name = wgmma_variant(shape->head_dim, variant);
-    struct flash_case c =
-        flash_case_make(shape, plan_case, window,
-                        dpe_attention_wgmma_shape(shape->head_dim, shape->cap > 0.0, variant));
-    emulate_set_seed(shape->seed);
-    if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
-        fail_msg("%s: %s: %s", name, c.title, emulate_error());
+    if (dpe_attention_wgmma(&c->call, counters) != 0) {
+        fail_msg("%s: %s", c->title, emulate_error());
     }
-    flash_case_check(&c, name);
+    assert_true(counters[0] == 0 && counters[1] == 0);
+}
+
+static void run_case(const struct flash_shape *shape, int plan_case, int64_t window)
+{
+    struct flash_case c = flash_case_make(
+        shape, plan_case, window, dpe_attention_wgmma_shape(shape->head_dim, shape->cap > 0.0));
+    emulate_set_seed(shape->seed);
+    launch(&c);
+    flash_case_check(&c, "wgmma");
     flash_case_free(&c);
 }
 
-/* Every plan, lengths and heads at random, by the variant that is used. */
+/* Every plan, lengths and heads at random. */
 static void every_plan(void **state)
 {
-    int32_t counters[2] = {0, 0};
     struct dpe_rng rng;
     (void)state;
     dpe_rng_seed(&rng, 31, 1);
@@ -43,13 +46,12 @@ static void every_plan(void **state)
         for (int64_t d = 64; d <= 256; d *= 2) {
             struct flash_shape shape = flash_draw_shape(&rng, d, 150, 200);
             shape.seed = dpe_rng_u32(&rng);
-            run_case(&shape, 0, i, 3 + dpe_rng_below(&rng, 100), counters);
-            assert_true(counters[0] == 0 && counters[1] == 0);
+            run_case(&shape, i, 3 + dpe_rng_below(&rng, 100));
         }
     }
 }
 
-/* Windows, chunks and lengths on, before and after the edges of tiles, by every variant. */
+/* Windows, chunks and lengths on, before and after the edges of tiles. */
 static void edges(void **state)
 {
     static const int cases[4] = {0, 1, 2, 7}; /* rope, dpe, dca, self-extend */
@@ -57,19 +59,19 @@ static void edges(void **state)
     (void)state;
     dpe_rng_seed(&rng, 32, 1);
     for (int64_t d = 64; d <= 256; d *= 2) {
-        for (int v = 0; wgmma_variant(d, v) != NULL; v++) {
-            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, false, v);
+        for (int i = 0; i < 4; i++) {
+            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, false);
             for (int off = -1; off <= 1; off++) {
                 struct flash_shape shape = {
                     .dtype = off == 0 ? DPE_F16 : DPE_BF16,
                     .n_heads = 2,
                     .n_kv_heads = 1,
                     .head_dim = d,
-                    .start = v % 2 == 0 ? 0 : tile.keys + off,
+                    .start = i % 2 == 0 ? 0 : tile.keys + off,
                     .rows = tile.rows + tile.keys + off,
                     .seed = dpe_rng_u32(&rng),
                 };
-                run_case(&shape, v, cases[(v + off + 1) % 4], tile.keys + off, NULL);
+                run_case(&shape, cases[(i + off + 1) % 4], tile.keys + off);
             }
         }
     }
@@ -78,23 +80,21 @@ static void edges(void **state)
 /* Long walks of unmasked tiles, many items per block, several orders of the threads. */
 static void long_walks(void **state)
 {
-    int32_t counters[2] = {0, 0};
     (void)state;
-    for (int v = 0; v < 6; v++) {
+    for (int i = 0; i < 6; i++) {
         struct flash_shape shape = {
             .dtype = DPE_BF16,
             .n_heads = 4,
             .n_kv_heads = 2,
-            .head_dim = v < 4 ? 128 : 256,
+            .head_dim = i < 4 ? 128 : 256,
             .start = 517,
             .rows = 203,
-            .seed = (uint64_t)(40 + v),
+            .seed = (uint64_t)(40 + i),
         };
-        run_case(&shape, v % 4, 1, 150, v % 2 == 0 ? counters : NULL);
+        run_case(&shape, 1, 150);
         shape.seed = 0;
-        run_case(&shape, v % 4, 2, 190, v % 2 == 0 ? NULL : counters);
+        run_case(&shape, 2, 190);
     }
-    assert_true(counters[0] == 0 && counters[1] == 0);
 }
 
 /* Bands that meet in one tile: near keys from one product, far keys from another. */
@@ -112,19 +112,14 @@ static void paired_tiles(void **state)
             .rows = i == 3 ? 77 : 512,
             .seed = 60 + (uint64_t)i,
         };
-        run_case(&shape, i == 5 ? 2 : 0, i % 2 == 0 ? 1 : 5, windows[i % 3], NULL);
+        run_case(&shape, i % 2 == 0 ? 1 : 5, windows[i % 3]);
     }
-}
-
-static void run_first(const struct flash_shape *shape, int plan_case, int64_t window)
-{
-    run_case(shape, 0, plan_case, window, NULL);
 }
 
 static void chunk_edges(void **state)
 {
     (void)state;
-    flash_chunk_edges(run_first);
+    flash_chunk_edges(run_case);
 }
 
 /* Logits so far apart that maxima move all the time; blocks of rows that see nothing. */
@@ -142,7 +137,7 @@ static void extremes(void **state)
             .seed = 140 + (uint64_t)i,
             .size = i == 0 ? 4.0 : 8.0,
         };
-        run_case(&shape, i == 2 ? 2 : 0, 1, i == 1 ? 128 : 40, NULL);
+        run_case(&shape, 1, i == 1 ? 128 : 40);
     }
     const struct flash_shape shape = {.dtype = DPE_BF16,
                                       .n_heads = 1,
@@ -150,13 +145,13 @@ static void extremes(void **state)
                                       .head_dim = 128,
                                       .rows = 200,
                                       .seed = 150};
-    run_case(&shape, 0, 11, 140, NULL); /* holes */
-    run_case(&shape, 2, 11, 250, NULL);
+    run_case(&shape, 11, 140); /* holes */
+    run_case(&shape, 11, 250);
     struct flash_shape large = shape;
     large.head_dim = 256;
-    run_case(&large, 0, 11, 140, NULL);
+    run_case(&large, 11, 140);
     large.size = 8.0;
-    run_case(&large, 1, 1, 40, NULL);
+    run_case(&large, 1, 40);
 }
 
 /* Capped logits, some of them near the cap; bands that meet in one tile, rows that see nothing. */
@@ -178,9 +173,8 @@ static void caps(void **state)
             .size = i % 3 == 0 ? 3.0 : 1.5,
             .cap = i < 4 ? 4.0 : 1.5,
         };
-        run_case(&shape, 0, plans[i / 2 % 4], 128, NULL);
+        run_case(&shape, plans[i / 2 % 4], 128);
     }
-    assert_int_equal(dpe_attention_wgmma_shape(128, true, 1).rows, 0);
 }
 
 static const struct flash_shape usual = {.dtype = DPE_BF16,
@@ -191,17 +185,10 @@ static const struct flash_shape usual = {.dtype = DPE_BF16,
                                          .rows = 140,
                                          .seed = 160};
 
-static void launch(struct flash_case *c)
-{
-    if (dpe_attention_wgmma(&c->call, 0, NULL, NULL) != 0) {
-        fail_msg("launch: %s", emulate_error());
-    }
-}
-
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
     return flash_case_make(&usual, plan_case, window,
-                           dpe_attention_wgmma_shape(usual.head_dim, false, 0));
+                           dpe_attention_wgmma_shape(usual.head_dim, false));
 }
 
 static void same_bits_in_any_order(void **state)
@@ -222,14 +209,12 @@ static void refuses(void **state)
 {
     struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
     (void)state;
-    assert_null(wgmma_variant(96, 0));
-    assert_int_equal(dpe_attention_wgmma_shape(96, false, 0).rows, 0);
-    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
+    assert_int_equal(dpe_attention_wgmma_shape(96, false).rows, 0);
+    assert_int_equal(dpe_attention_wgmma_shape(96, true).rows, 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, counters), 0);
     call.head_dim = 128;
     call.dtype = DPE_F32;
-    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
-    call.dtype = DPE_F16;
-    assert_int_not_equal(dpe_attention_wgmma(&call, 99, NULL, NULL), 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, counters), 0);
 }
 
 int main(void)
