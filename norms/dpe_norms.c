@@ -105,7 +105,7 @@ static dpe_status start(void *state, struct dpe_error *err)
                                          .length_name = "excerpt_length",
                                          .length = longest(profile)};
     struct dpe_job *job = &profile->job;
-    const struct dpe_job_batch wanted = {.batch = 1, .together = 1, .own = longest(profile)};
+    const struct dpe_job_batch wanted = {.together = 1, .own = longest(profile)};
     DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), &wanted, err));
     job->group = job->batch = dpe_least(job->batch, MOST_TOGETHER);
     for (int64_t i = 0; i == 0 || i < job->batch; i++) {

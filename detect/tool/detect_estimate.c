@@ -7,21 +7,11 @@
 #include "engine/plan/methods/methods.h"
 #include "eval/chat/chat.h"
 
-enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
+enum { LEAST_ROUND = 4 };
 
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 {
     return inputs->args->use_niah ? dpe_niah_together(&inputs->needles.niah) : 1;
-}
-
-/* Samples decoded together: 4, or as many as share something. */
-static int64_t batch_of(const struct detect_inputs *inputs)
-{
-    enum { USUAL = 4 };
-    /* Perplexities are computed one by one. */
-    return dpe_detect_inputs_by_needles(inputs)
-               ? dpe_least(dpe_most(dpe_detect_inputs_together(inputs), USUAL), MOST_BATCH)
-               : 1;
 }
 
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
@@ -29,8 +19,8 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     const int64_t length = inputs->args->job.length;
     const bool needles = dpe_detect_inputs_by_needles(inputs);
     const bool shares = inputs->needles.niah.asked > 1 && inputs->needles.niah.shared == 1;
-    const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
-                                         .together =
+    /* Perplexities are computed one by one. */
+    const struct dpe_job_batch wanted = {.together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
                                          .own = shares ? DPE_QUESTION_ROWS : length,
                                          .answers = needles};
@@ -44,14 +34,10 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     return DPE_OK;
 }
 
-/* Contexts that share something stay in one round; whole batches, where contexts allow it. */
+/* Contexts that share something stay in one round. */
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 {
-    const int64_t together = dpe_detect_inputs_together(inputs);
-    const int64_t batch = batch_of(inputs);
-    return together == 1      ? dpe_detect_round_up(LEAST_ROUND, batch)
-           : batch > together ? dpe_detect_round_up(batch, together)
-                              : dpe_detect_round_up(LEAST_ROUND, together);
+    return dpe_detect_round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
 }
 
 /* Lengths of the grid. */

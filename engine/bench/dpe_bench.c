@@ -25,7 +25,7 @@
 #include <jansson.h>
 #include <omp.h>
 
-enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25, MOST_COUNTS = 8 };
+enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25, MOST_COUNTS = 8, MOST_BESIDE = 64 };
 
 struct arguments {
     struct dpe_tool_options tool;
@@ -35,7 +35,8 @@ struct arguments {
     int64_t counts[MOST_COUNTS]; /* of branches */
     int n_lengths, n_methods, n_counts;
     int64_t repeats, new_tokens, layers, chunk, branches, trained_length; /* branches: most */
-    double deadline;                                                      /* dpe_clock() */
+    int64_t beside;
+    double deadline; /* dpe_clock() */
     bool signature;
 };
 
@@ -57,6 +58,10 @@ static const struct dpe_option options_table[] = {
      "Number of branches to decode as one batch; may be repeated: a prompt is read once for all "
      "(default 1)",
      1},
+    {"beside", 0, "N", 0,
+     "In place of all else, steps of N sessions beside each other, each with a prompt and, by "
+     "turns, one of the methods: as one step, and one after another; as many as have room",
+     1, DPE_COUNT(struct arguments, beside, 1, MOST_BESIDE)},
     {"repeats", 0, "N", 0, "Number of runs; the median is reported (default 3)", 1,
      DPE_COUNT(struct arguments, repeats, 1, MOST_REPEATS)},
     {"layers", 0, "N", 0, "Use only the first N layers of the shape", 1,
@@ -308,6 +313,17 @@ static dpe_status poll(void *user, struct dpe_error *err)
                      "the time budget was used up before all measurements; raise --time-budget");
 }
 
+static dpe_status make_prompt(const struct dpe_config *c, int64_t length, int32_t **tokens,
+                              struct dpe_error *err)
+{
+    DPE_TRY(DPE_NEW(tokens, (size_t)length, err, "out of memory for %" PRId64 " tokens", length));
+    for (int64_t i = 0; i < length; i++) {
+        (*tokens)[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
+        (*tokens)[i] = (int32_t)((*tokens)[i] % c->vocab);
+    }
+    return DPE_OK;
+}
+
 /* r [n_counts]: one for each number of branches. */
 static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
                           const struct arguments *a, int64_t length, struct result *r,
@@ -318,14 +334,10 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
     double prefill[MOST_REPEATS];
     double attention[MOST_REPEATS];
     double token[MOST_COUNTS][MOST_REPEATS];
-    DPE_OWNED int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
+    DPE_OWNED int32_t *tokens = NULL;
     DPE_OWNED float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
-    DPE_TRY(DPE_MADE(tokens != NULL ? logits : NULL, err, "out of memory for %" PRId64 " tokens",
-                     length));
-    for (int64_t i = 0; i < length; i++) {
-        tokens[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
-        tokens[i] = (int32_t)(tokens[i] % c->vocab);
-    }
+    DPE_TRY(DPE_MADE(logits, err, "out of memory for logits"));
+    DPE_TRY(make_prompt(c, length, &tokens, err));
     /* Round −1 warms up. */
     for (int64_t i = -1; i < a->repeats; i++) {
         int64_t at = i < 0 ? 0 : i;
@@ -454,6 +466,90 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     return DPE_OK;
 }
 
+/* ----------------------------------------------------------------------------------- several plans
+ */
+
+/* Sessions beside each other, a branch of each in a step. */
+struct sides {
+    struct dpe_session *sessions[MOST_BESIDE];
+    struct dpe_session_part parts[MOST_BESIDE];
+    int64_t n;
+    double read; /* seconds until all have read their prompts */
+};
+
+static void sides_close(struct sides *sides)
+{
+    while (sides->n > 0) {
+        dpe_session_destroy(sides->sessions[--sides->n]);
+    }
+}
+
+/* One more, which has read the prompt. */
+static dpe_status sides_add(struct sides *sides, const struct dpe_model *model,
+                            const struct arguments *a, int64_t length, const int32_t *tokens,
+                            struct dpe_error *err)
+{
+    static const int64_t first = 0;
+    const char *method = a->methods[sides->n % a->n_methods];
+    const int64_t room = 2 * a->new_tokens + 1; /* steps of both ways, and the first */
+    struct dpe_session_options options = session_options(a, length);
+    struct dpe_session **s = &sides->sessions[sides->n];
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_TRY(plan_of(a, dpe_model_config(model), method, length, &plan, err));
+    options.beside = sides->n > 0 ? sides->sessions[0] : NULL;
+    options.capacity = options.positions = length + room;
+    options.branches = 1;
+    DPE_TRY(dpe_session_create(model, &plan, &options, s, err));
+    sides->parts[sides->n++] = (struct dpe_session_part){*s, 1, &first};
+    const double start = dpe_clock();
+    DPE_TRY(dpe_session_feed(*s, tokens, length, NULL, err));
+    sides->read += dpe_clock() - start;
+    return dpe_session_branch(*s, 1, room, err);
+}
+
+/* Seconds of a step of all, `at_once` of them at a time. */
+static dpe_status sides_step(const struct sides *sides, int64_t steps, int64_t at_once,
+                             double *seconds, struct dpe_error *err)
+{
+    int32_t tokens[MOST_BESIDE] = {1};
+    int32_t best[MOST_BESIDE];
+    const double start = dpe_clock();
+    for (int64_t i = 0; i < steps; i++) {
+        for (int64_t p = 0; p < sides->n; p += at_once) {
+            DPE_TRY(dpe_session_step_parts(sides->parts + p, at_once, tokens, NULL, best, err));
+        }
+    }
+    *seconds = (dpe_clock() - start) / (double)steps;
+    return DPE_OK;
+}
+
+static dpe_status measure_beside(const struct dpe_model *model, const struct arguments *a,
+                                 int64_t length, struct outputs *out, struct dpe_error *err)
+{
+    DPE_SCOPED(sides_close) struct sides sides = {.n = 0};
+    DPE_OWNED int32_t *tokens = NULL;
+    dpe_status status = make_prompt(dpe_model_config(model), length, &tokens, err);
+    double cold = 0.0, together = 0.0, in_turn = 0.0;
+    while (status == DPE_OK && sides.n < a->beside) {
+        status = sides_add(&sides, model, a, length, tokens, err);
+    }
+    DPE_TRY(status == DPE_NO_MEMORY && sides.n > 0 ? DPE_OK : status);
+    DPE_TRY(sides_step(&sides, 1, sides.n, &cold, err));
+    DPE_TRY(sides_step(&sides, a->new_tokens, sides.n, &together, err));
+    DPE_TRY(sides_step(&sides, a->new_tokens, 1, &in_turn, err));
+    begin_outputs(out);
+    dpe_print("%" PRId64 " prompts of %" PRId64 " tokens, read in %.1f ms\n  a step of all %8.3f "
+              "ms, one after another %.3f ms\n",
+              sides.n, length, 1e3 * sides.read, 1e3 * together, 1e3 * in_turn);
+    if (out->json.file != NULL) {
+        fprintf(out->json.file,
+                "{\"beside\": %" PRId64 ", \"length\": %" PRId64
+                ", \"read_s\": %.6g, \"step_s\": %.6g, \"in_turn_s\": %.6g}\n",
+                sides.n, length, sides.read, together, in_turn);
+    }
+    return DPE_OK;
+}
+
 /* ----------------------------------------------------------------------------------------- main */
 
 /* Before minutes of drawing weights: whether they and the shortest session fit. */
@@ -563,9 +659,10 @@ static dpe_status measure_all(const struct arguments *given, struct outputs *out
     DPE_TRY(dpe_tool_find_device(&given->tool, model, &found.tool.device, err));
     DPE_TRY(cuda ? measure_card(a, out, err) : measure_host(a, out, err));
     for (int l = 0; l < a->n_lengths; l++) {
-        for (int m = 0; m < a->n_methods; m++) {
+        for (int m = 0; m < a->n_methods && a->beside == 0; m++) {
             DPE_TRY(one(model, a, a->methods[m], a->lengths[l], out, err));
         }
+        DPE_TRY(a->beside > 0 ? measure_beside(model, a, a->lengths[l], out, err) : DPE_OK);
     }
     return DPE_OK;
 }

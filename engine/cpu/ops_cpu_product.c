@@ -19,6 +19,8 @@ typedef __typeof__(cblas_sgemm) sgemm_function;
 
 enum {
     FEW_ROWS = 8,       /* up to so many rows, packing costs more than it saves */
+    SOME_ROWS = 16,     /* the same in float, of weights that are widened once */
+    SOME_COLUMNS = 4,   /* of an item then: they stay in the first cache level */
     DOT_COLUMNS = 16,   /* weight rows of one item of few rows, which several threads share */
     ALONE_COLUMNS = 64, /* the same of one thread, which a call costs 3 % with 16 */
     ROWS = 768,         /* rows of x packed at a time: a multiple of every mr */
@@ -212,6 +214,13 @@ static void add_sums(const struct job *job, int64_t c, int64_t n, const float *s
     }
 }
 
+/* A buffer of this thread. */
+static float *thread_room(const struct dpe_cpu_products *all)
+{
+    const int thread = all->n_threads > 1 ? omp_get_thread_num() : 0;
+    return all->threads + thread * thread_floats(all->kernels, all->most_columns);
+}
+
 /* Weight rows c … c+columns−1 of a product of few rows. */
 static void few_columns(const struct job *job, int64_t c)
 {
@@ -220,14 +229,20 @@ static void few_columns(const struct job *job, int64_t c)
     const float *x = job->pairs != NULL ? job->pairs : p->x;
     int64_t ldx = job->pairs != NULL ? units(job, job->k) : job->k;
     bool direct = job->bias == NULL && !p->accumulate;
+    const bool widens = p->rows > FEW_ROWS && p->weight->dtype != DPE_F32;
+    float *wide = thread_room(job->all);
+    for (int64_t i = 0; i < n && widens; i++) {
+        job->all->kernels->widen(weight_at(job, c + i, 0), p->weight->dtype, job->k,
+                                 wide + i * job->k);
+    }
     for (int64_t r = 0; r < p->rows; r += 4) {
         float sums[4 * ALONE_COLUMNS];
         float *out = p->out + r * job->n + c;
         int64_t rows = dpe_least(4, p->rows - r);
         struct dpe_cpu_dots dots = {
-            .w = weight_at(job, c, 0),
-            .ldw = job->ldw,
-            .dtype = p->weight->dtype,
+            .w = widens ? (const char *)wide : weight_at(job, c, 0),
+            .ldw = widens ? job->k : job->ldw,
+            .dtype = widens ? DPE_F32 : p->weight->dtype,
             .n = n,
             .k = job->k,
             .rows = rows,
@@ -285,7 +300,9 @@ static void few_rows(const struct dpe_cpu_products *all, struct job *jobs, int n
     for (int i = 0; i < n_jobs; i++) {
         /* Weights that more rows of x need twice come from the first cache level then. */
         bool alone = all->n_threads == 1 && jobs[i].product->rows <= 4;
-        jobs[i].columns = alone ? ALONE_COLUMNS : DOT_COLUMNS;
+        jobs[i].columns = jobs[i].product->rows > FEW_ROWS ? SOME_COLUMNS
+                          : alone                          ? ALONE_COLUMNS
+                                                           : DOT_COLUMNS;
         items += (jobs[i].n + jobs[i].columns - 1) / jobs[i].columns;
         ends[i] = items;
         work += jobs[i].product->rows * jobs[i].n * jobs[i].k;
@@ -383,7 +400,7 @@ static void multiply(const struct job *job, const struct part *part, const float
 
 static bool is_few(const struct job *job)
 {
-    return job->product->rows <= FEW_ROWS;
+    return job->product->rows <= (job->all->bf16 != NULL ? FEW_ROWS : SOME_ROWS);
 }
 
 static int64_t packs_of(const struct job *job)

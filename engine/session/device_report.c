@@ -36,7 +36,8 @@ static const struct kind {
     enum dpe_qk_norm norm;
     const char *select;
     struct dpe_router router;
-    int64_t state; /* numbers of a key and of a value */
+    int64_t state;  /* numbers of a key and of a value */
+    int64_t beside; /* head dimension of the second kind of layers; 0: the same */
 } kinds[] = {
     {"llama", DPE_BF16, 128},
     {"llama", DPE_F16, 64},
@@ -45,6 +46,8 @@ static const struct kind {
     {"gemma2", DPE_BF16, 256, 4096, .cap = 50.0, .activation = DPE_GEGLU_TANH},
     {"gemma3_text", DPE_BF16, 256, 1024, .rope = 1, .activation = DPE_GEGLU_TANH,
      .norm = DPE_QK_NORM_HEAD},
+    {"gemma4_text", DPE_BF16, 512, 1024, .rope = 1, .activation = DPE_GEGLU_TANH,
+     .norm = DPE_QK_NORM_HEAD, .beside = 256},
     {"gpt_oss", DPE_BF16, 64, 128, .experts = 32, .activation = DPE_SWIGLU_CLAMPED},
     {"qwen3_moe", DPE_BF16, 128, .experts = 128, .norm = DPE_QK_NORM_HEAD},
     {"glm4", DPE_BF16, 128, .rotary = 64},
@@ -96,6 +99,11 @@ static struct dpe_config config_of(const struct kind *kind, uint8_t layers[])
         c.n_kinds = 2;
         c.kinds[1] = (struct dpe_layer_kind){kind->window, kind->rope};
         c.layer_kinds = c.branches ? NULL : layers;
+    }
+    if (kind->beside > 0) { /* as Gemma 4 has them */
+        c.kinds[1].head_dim = kind->beside;
+        c.kinds[1].kv_heads = 2 * c.n_kv_heads;
+        c.value_norms = true;
     }
     if (kind->state > 0) {
         c.n_kinds = 2;

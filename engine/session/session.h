@@ -238,6 +238,7 @@ struct dpe_session_work {
     int64_t fed;     /**< tokens that went through the layers many at a time: prompts, texts */
     int64_t decoded; /**< tokens that did so one of a branch at a time */
     int64_t steps;   /**< passes that these took */
+    double seconds;  /**< that these took; of a step of several sessions, in the first one's */
 };
 struct dpe_session_work dpe_session_work(const struct dpe_session *session);
 

@@ -446,7 +446,9 @@ dpe_status dpe_session_step_parts(const struct dpe_session_part *parts, int64_t 
         .best = best,
         .room = logit_room(s),
     };
+    const double begin = dpe_clock();
     status = run_step(s, &batch, logits, err);
+    s->work.seconds += dpe_clock() - begin;
     s->work.steps += status == DPE_OK;
     const bool good = status == DPE_OK;
     if (good && best != NULL) {

@@ -400,15 +400,13 @@ static dpe_status add_planned(const struct dpe_comparison *comparison, struct dp
 /* Samples that are made together: those that share a context, which is then read once. */
 static struct dpe_job_batch together_at_once(const struct dpe_comparison *comparison)
 {
-    enum { MOST = 64 };
-    struct dpe_job_batch wanted = {.batch = 1, .own = DPE_QUESTION_ROWS};
+    struct dpe_job_batch wanted = {.together = 1, .own = DPE_QUESTION_ROWS};
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
-        wanted.batch = dpe_most(dpe_least(together, task->n_samples), wanted.batch);
+        wanted.together = dpe_most(dpe_least(together, task->n_samples), wanted.together);
         wanted.answers = wanted.answers || !comparison->suites[i].perplexity;
     }
-    wanted.batch = wanted.together = dpe_least(wanted.batch, MOST);
     return wanted;
 }
 

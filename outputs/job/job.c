@@ -295,9 +295,9 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
 /* How a session is made to need less memory: what each sequence beside the first has is halved
  * until it is too little for a question; then all begins again with keys and values of int8. */
 enum { HALVINGS = 24, LEAST_OWN = 64 };
-/* Rows of a step of several sessions, at most: on processors so many as are multiplied at once,
+/* Rows of a step, at most; of several sessions on processors so many as are multiplied at once,
  * which have the bits of one. */
-enum { CARD_ROWS = 64, FEW_ROWS = 4 };
+enum { MOST_ROWS = 64, FEW_ROWS = 4 };
 
 enum dpe_kv_type dpe_job_kv_type(const struct dpe_job *job)
 {
@@ -325,18 +325,15 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
     };
 }
 
-static void tell_saving(const struct dpe_job *job, int64_t capacity, bool shares)
+static void tell_saving(const struct dpe_job *job, int64_t capacity)
 {
     const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-    const long long n = capacity, whole = options.capacity / capacity;
+    const long long n = capacity;
     if (options.kv_type != job->options->tool.kv_type) {
         dpe_log_info("%lld tokens do not fit into memory in %s: --kv-cache-dtype int8 is taken", n,
                      dpe_kv_type_names[job->options->tool.kv_type]);
     }
-    if (!shares && whole < job->batch) {
-        dpe_log_info("memory holds %lld of %lld texts of %lld tokens at once", whole,
-                     (long long)job->batch, n);
-    } else if (options.branches < job->batch) {
+    if (options.branches < job->batch) {
         dpe_log_info("memory holds one text of %lld tokens: its questions follow each other", n);
     }
 }
@@ -361,7 +358,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
     /* A server decides how many it runs together. */
-    job->batch = job->remote != NULL ? DPE_JOB_IN_FLIGHT : wanted->batch;
+    job->batch = job->remote != NULL ? DPE_JOB_IN_FLIGHT : dpe_least(wanted->together, MOST_ROWS);
     job->group = (job->batch + wanted->together - 1) / wanted->together * wanted->together;
     job->own = wanted->own;
     job->saving = before;
@@ -381,11 +378,11 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     DPE_TRY(meet ? dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err) : status);
     job->saving = job->ranks->most;
     if (job->saving > before && needs.memory <= most) {
-        tell_saving(job, capacity, wanted->together > 1);
+        tell_saving(job, capacity);
     }
     if (wanted->answers && job->remote == NULL && job->saving == 0) {
         const bool card = strcmp(job->device_info.kind, "cuda") == 0;
-        const int64_t sides = (card ? CARD_ROWS : FEW_ROWS) / job->batch;
+        const int64_t sides = (card ? MOST_ROWS : FEW_ROWS) / job->batch;
         job->sides = (int)dpe_most(1, dpe_least(sides, DPE_JOB_SIDES));
     }
     return DPE_OK;
@@ -581,6 +578,7 @@ static void add_work(struct dpe_session_work *sum, const struct dpe_session_work
     sum->fed += work->fed;
     sum->decoded += work->decoded;
     sum->steps += work->steps;
+    sum->seconds += work->seconds;
 }
 
 struct dpe_session_work dpe_job_own_work(const struct dpe_job *job)

@@ -109,8 +109,8 @@ struct dpe_job {
     /** Sequences that are decoded together, rows that are made together, and cache rows that each
      * sequence after the first needs (dpe_job_fit_batch); 0, 1: one. */
     int64_t batch, group, own;
-    int sides;                 /**< groups that are made at once, each in a session; 0, 1: one */
-    int saving;                /**< steps that it took until the session fitted into memory */
+    _Atomic int sides; /**< groups that are made at once at most, each in a session; 0, 1: one */
+    int saving;        /**< steps that it took until the session fitted into memory */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
@@ -173,10 +173,9 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err);
 /** Cache rows of a question and its answer, about. */
 enum { DPE_QUESTION_ROWS = 512 };
-/** Samples that are wanted at once: `batch` are decoded together. */
+/** Samples that are wanted at once. */
 struct dpe_job_batch {
-    int64_t batch;
-    int64_t together; /**< in a row share a context: rows are made by whole ones */
+    int64_t together; /**< in a row share a context: they are decoded together, by whole ones */
     int64_t own;      /**< cache rows that each needs beside the context, about */
     bool answers;     /**< they are decoded: several contexts at once save steps */
 };

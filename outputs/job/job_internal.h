@@ -13,7 +13,15 @@ struct dpe_job_pace {
     uint64_t name; /**< dpe_fnv of the task's */
     double seconds;
     int64_t rows;
+    /** Of steps of so many sessions beside each other: seconds, and tokens that were decoded. */
+    double stepping[DPE_JOB_SIDES + 1];
+    int64_t decoded[DPE_JOB_SIDES + 1];
+    bool warm; /**< the first steps, which find nothing ready, are over: they do not count */
 };
+/** How many sessions beside each other, at most `most`, make the next rows of the task: half as
+ * many are tried, and stay where a token takes a tenth less time then, beyond what other work on
+ * the machine does to it. */
+int dpe_job_sides(const struct dpe_job_pace *pace, int most);
 
 /** Rows that this process is making, for the progress line. */
 struct dpe_job_inside {

@@ -247,10 +247,39 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
 
 /* -------------------------------------------------------------------------------------- groups */
 
-/* With several ranks each makes one at a time. */
+/* Parts of a group, at most: each rank has its share of a short list. */
 static int sides_of(const struct dpe_loop *loop)
 {
-    return loop->job->ranks->size > 1 || loop->job->sides < 1 ? 1 : loop->job->sides;
+    const struct dpe_job *job = loop->job;
+    const int64_t share = job->ranks->size > 1
+                              ? loop->n_missing / (dpe_most(job->group, 1) * job->ranks->size)
+                              : job->sides;
+    return job->ranks->peers > 1 ? 1 : (int)dpe_most(1, dpe_least(share, job->sides));
+}
+
+int dpe_job_sides(const struct dpe_job_pace *pace, int most)
+{
+    int n = most;
+    bool less = true;
+    while (n > 1 && less && pace->decoded[n] > 0) {
+        const int64_t tokens = pace->decoded[n / 2];
+        const double token = pace->stepping[n] / (double)pace->decoded[n];
+        less = tokens == 0 || pace->stepping[n / 2] / (double)tokens < 0.9 * token;
+        n = less ? n / 2 : n;
+    }
+    return n;
+}
+
+/* What the work of n sessions took since `before`. */
+static void learn_steps(struct dpe_job *job, struct dpe_job_pace *pace, int n,
+                        const struct dpe_session_work *before)
+{
+    const struct dpe_session_work after = dpe_job_own_work(job);
+    if (pace->warm) {
+        pace->stepping[n] += after.seconds - before->seconds;
+        pace->decoded[n] += after.decoded - before->decoded;
+    }
+    pace->warm = true;
 }
 
 /* How many of a group's items from `at` on one session makes. */
@@ -267,7 +296,7 @@ static int64_t part_of(const struct dpe_group *group, const struct dpe_loop *loo
 dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err)
 {
-    *group = (struct dpe_group){.capacity = dpe_most(loop->job->group, 1) * sides_of(loop)};
+    *group = (struct dpe_group){.capacity = dpe_most(loop->job->group, 1) * DPE_JOB_SIDES};
     size_t n = (size_t)group->capacity;
     DPE_TRY(DPE_NEW(&group->at, n, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&group->items, n, err, "out of memory for %zu rows", n));
@@ -373,8 +402,10 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
     const struct dpe_work *work = loop->work;
     struct dpe_job *job = loop->job;
     struct dpe_job_rows parts[DPE_JOB_SIDES];
+    struct dpe_job_pace *pace = &job->pace[group->items[*at].task];
+    const int most = dpe_job_sides(pace, (int)dpe_most(1, job->sides));
     int n = 0;
-    while (*at < group->n && n < sides_of(loop)) {
+    while (*at < group->n && n < most) {
         const int plan = group->items[*at].plan;
         dpe_status status = DPE_OK;
         if (loop->in_session[n] != plan) {
@@ -382,6 +413,8 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
             status = dpe_job_session(job, n, loop->list->plans[plan].plan, work->capacity, err);
         }
         if (status == DPE_NO_MEMORY && n > 0) {
+            dpe_log_info("memory holds %d of %d texts of %lld tokens at once", n, (int)job->sides,
+                         (long long)work->capacity);
             job->sides = n;
             break;
         }
@@ -394,7 +427,10 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
                                          .rows = group->rows + *at};
         *at += parts[n++].n;
     }
-    return work->rows(work->user, parts, n, err);
+    const struct dpe_session_work before = dpe_job_own_work(job);
+    DPE_TRY(work->rows(work->user, parts, n, err));
+    learn_steps(job, pace, n, &before);
+    return DPE_OK;
 }
 
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)

@@ -215,10 +215,13 @@ static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_err
     }
     dpe_group_gather(&scheduler->group, scheduler->loop, at);
     DPE_TRY(dpe_loop_before(scheduler->loop, &scheduler->group, err));
-    if (!scheduler->known[item->plan]) {
-        DPE_TRY(dpe_run_plan(scheduler->loop->job->run, list->plans[item->plan].key,
-                             list->plans[item->plan].plan->name, err));
-        scheduler->known[item->plan] = true;
+    for (int64_t i = 0; i < scheduler->group.n; i++) {
+        const int plan = scheduler->group.items[i].plan;
+        if (!scheduler->known[plan]) {
+            DPE_TRY(dpe_run_plan(scheduler->loop->job->run, list->plans[plan].key,
+                                 list->plans[plan].plan->name, err));
+            scheduler->known[plan] = true;
+        }
     }
     return assign(scheduler, rank, err);
 }

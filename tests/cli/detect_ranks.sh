@@ -17,8 +17,8 @@ pause() {
 measure detect 1 -o "$work/calm.h5" || fail "one rank: $(cat "$work/err")"
 "$bin/dpe-detect" $sweep -o "$work/alone.h5" >"$work/out" 2>"$work/err" || fail "alone: $(cat "$work/err")"
 same "$work/calm.h5" "$work/alone.h5"
-# How much of a prompt is read depends on what a rank did before, what is decoded does not.
-work_done=$(sed -n 's/.*tokens were read, //p' "$work/err")
+# How much of a prompt is read depends on what a rank did before, and in how many steps on the time; what is decoded does not.
+work_done=$(sed -n 's/.*tokens were read, \(.* decoded\).*/\1/p' "$work/err")
 for n in 2 3; do
     cp "$work/out" "$work/expected"
     detect $n -o "$work/n$n.h5" || fail "$n ranks: $(cat "$work/err")"

@@ -27,7 +27,7 @@ cmp -s "$work/eight.read" "$work/tight.read" || fail "tight: $(cat "$work/tight.
 same "$work/eight.h5" "$work/tight.h5"
 grep -q "^memory holds one text of 512 tokens: its questions follow each other" "$work/tight.err" || fail "one cache is not said: $(cat "$work/tight.err")"
 # Contexts of halves that are shared, and steps.
-for niah in keys=2,values=1,asked=2,shared=2 keys=3,values=2,asked=3,score=steps keys=1,values=2; do
+for niah in keys=2,values=1,asked=2,shared=2 keys=4,values=2,asked=4,score=steps keys=1,values=2; do
     for memory in 1G 13M; do
         detect $niah.$memory --niah $niah --max-memory $memory --kv-cache-dtype f32
     done

@@ -64,8 +64,8 @@ static void a_sweep_that_stops_is_continued(void **state)
     detect(PAPER "--samples 8 -o half.h5", 75, "run the same command to continue");
     made_world.fails_after = 0;
     detect(PAPER "--samples 8 -o half.h5", 0, "effective");
-    /* Eight lists of a round of four samples were kept. */
-    assert_non_null(strstr(tool_err, "resuming: 32 "));
+    /* Two groups of four texts beside each other were kept. */
+    assert_non_null(strstr(tool_err, "resuming: 8 "));
     expect_same("half.h5", "paper.h5", "/detect/niah/recall");
     expect_same("half.h5", "paper.h5", "/validate/niah/recall");
     made_world.fails_after = 1; /* nothing is left to be made */

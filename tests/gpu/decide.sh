@@ -106,6 +106,7 @@ about() {
     golden) echo "1: every other family against logits of transformers" ;;
     parity) echo "1: methods, branches, temperatures, decoding of heads of 64 to 512, against the reference" ;;
     self-test) echo "1: what every tool does before its first session" ;;
+    twenty-plans) echo "2: a step of twenty plans at once; their contexts with answers in at most 2 × the time of reading them" ;;
     questions-*) echo "2: steps of 1 to 64 questions over one context; 32 cost at most 1.3 × one" ;;
     attention-256*) echo "3: rate of heads of 256, beside cuDNN's of the part peers" ;;
     peers) echo "3: PyTorch's flash and cuDNN on this card" ;;
@@ -232,13 +233,14 @@ if [ -n "$card" ]; then
     shape=llama3-8b cases= few= short="--length 8K" first=16384 lengths="16384 131072" counts="1 2 4 8 16 32 64" questions="32K 128K"
     families= recurrent="families/qwen3_5 families/qwen3_5_moe families/qwen3_next families/olmo_hybrid families/olmo_hybrid_still"
     tokens=1200 sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off" report= step="--length 32K --repeats 1 --branches 1 --branches 32"
+    beside="--length 32K --beside 20"
     small="--length 1K --new 64" tiny=
 else
     tests="$ours DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
     shape=$root/tests/golden/llama_bf16 cases=2 few=-q short="--length 20 --new 1 --repeats 1" first=100 lengths=100 counts="1 2 4"
     questions="20 40" families=families/qwen3_moe recurrent=families/olmo_hybrid tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
-    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short tiny=tiny texts="--length 128 --trained-length 64 --budget 400tok"
+    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short tiny=tiny beside="--length 20 --beside 3 --new 1" texts="--length 128 --trained-length 64 --budget 400tok"
 fi
 model=$root/data/reference
 sample=$root/data/sample
@@ -277,6 +279,8 @@ done
 for length in $questions; do
     bench "questions-$length" 90 --shape "$shape" --length "$length" --repeats 1 --new 8 $repeated
 done
+# A race reads its first contexts under twenty plans, each with a cache of its own.
+bench twenty-plans 90 --shape "$shape" $beside
 # 3. Heads of 256. It checks a kernel over many items a block first, and measures none that is wrong.
 hung "$wgmma" || part attention-256 60 $ours "$speed" $few wgmma 256 $first
 hung "$mma" || part attention-256-mma 60 $ours "$speed" $few mma 256 $first

@@ -55,6 +55,12 @@ for length in (32768, 131072):
         for count in (2, 4, 8, 16, 32, 64):
             many = steps.get((method, length, count))
             add(f"the same of {count} over it", many / one if many and one else None, "", "≤ 1.3" if count == 32 else "")
+for line in lines("twenty-plans.jsonl") or ['{"beside": 20}']:
+    row = json.loads(line)
+    read, together, in_turn = (row.get(name) for name in ("read_s", "step_s", "in_turn_s"))
+    add(f"8B, a step of {row['beside']} plans, a context of 32768 each", together and 1e3 * together, "ms", "")
+    add("the same, one plan after another, over it", in_turn and in_turn / together, "", "> 1")
+    add("contexts of 32768 of all plans with answers of 64 tokens, over reading them", read and (read + 64 * together) / read, "", "≤ 2")
 for length, reach in ((16384, 560), (131072, 600)):
     rate = ours.get(length, (None,))[0]
     add(f"attention, bf16, d 128, causal, {length}", rate, "TFLOP/s", f"≥ {reach}")

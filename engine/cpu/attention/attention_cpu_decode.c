@@ -380,8 +380,9 @@ static void dot_heads(const struct call *call, const struct walk *walks, int b, 
                       int64_t step, int64_t rows, const struct dpe_cpu_shared_dots *tile)
 {
     const struct dpe_cpu_query *query = &walks[0].query;
-    int64_t d = call->args->head_dim;
-    int64_t group = call->layout.group;
+    const int64_t d = call->args->head_dim;
+    const struct walk *walk = walks;
+    int64_t head = g;
     for (int64_t r = 0; r < rows; r += WEIGHED) {
         const float *q[WEIGHED];
         struct dpe_cpu_shared_dots dots = *tile;
@@ -390,9 +391,12 @@ static void dot_heads(const struct call *call, const struct walk *walks, int b, 
         dots.out += (g + r * step) * DPE_CPU_BLOCK;
         dots.ldo = step * DPE_CPU_BLOCK;
         for (int64_t i = 0; i < dots.rows; i++) {
-            int64_t head = g + (r + i) * step;
-            q[i] = walks[head / group].query.q +
-                   (head % group * call->q_copies.n + call->q_copies.of_band[b]) * d;
+            q[i] = walk->query.q + (head * call->q_copies.n + call->q_copies.of_band[b]) * d;
+            head += step;
+            if (head >= call->layout.group) { /* of the next walk; a division takes longer */
+                head = g;
+                walk++;
+            }
         }
         query->kernels->dots_shared(&dots);
     }

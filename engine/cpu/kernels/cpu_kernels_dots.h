@@ -313,8 +313,8 @@ static void kernel_dots_rotated(const struct dpe_cpu_key_dots *dots)
 
 /* Keys first … first+together−1 (those beyond the last repeat it) times queries r … r+rows−1, in
  * whole vectors: in the order of dots_of_keys where `folded`, else as they lie. All but first and r
- * are constants after inlining. */
-static ALWAYS_INLINE void shared_together(bool folded, int together, int rows,
+ * are constants after inlining, k where that is worth it. */
+static ALWAYS_INLINE void shared_together(bool folded, int64_t k, int together, int rows,
                                           const struct dpe_cpu_shared_dots *dots, int64_t first,
                                           int64_t r, vec (*out)[4])
 {
@@ -322,14 +322,15 @@ static ALWAYS_INLINE void shared_together(bool folded, int together, int rows,
     vec sum[4][4];
 #pragma GCC unroll 4
     for (int i = 0; i < together; i++) {
-        key[i] = dots->keys + dpe_least(first + i, dots->n - 1) * dots->k;
+        key[i] = dots->keys + dpe_least(first + i, dots->n - 1) * k;
 #pragma GCC unroll 4
         for (int j = 0; j < rows; j++) {
             sum[i][j] = v_set1(0.0F);
         }
     }
-    for (int64_t v = 0; v < dots->k / VL; v++) {
-        int64_t p = folded ? v / 2 * VL + v % 2 * (dots->k / 2) : v * VL;
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < k / VL; v++) {
+        int64_t p = folded ? v / 2 * VL + v % 2 * (k / 2) : v * VL;
         vec x[4];
 #pragma GCC unroll 4
         for (int i = 0; i < together; i++) {
@@ -367,39 +368,41 @@ static inline void request_soon(const struct dpe_cpu_shared_dots *dots, int64_t 
     }
 }
 
-static ALWAYS_INLINE void shared_rows(bool folded, int rows, const struct dpe_cpu_shared_dots *dots,
-                                      int64_t r)
+static ALWAYS_INLINE void shared_rows(bool folded, int64_t k, int rows,
+                                      const struct dpe_cpu_shared_dots *dots, int64_t r)
 {
     const struct dpe_cpu_dots to = {
         .n = dots->n, .out = dots->out + r * dots->ldo, .ldo = dots->ldo};
     for (int64_t first = 0; first < dots->n; first += 4) {
         vec sums[4][4];
         for (int i = 0; i < 4; i += TOGETHER) {
-            shared_together(folded, TOGETHER, rows, dots, first + i, r, sums + i);
+            shared_together(folded, k, TOGETHER, rows, dots, first + i, r, sums + i);
         }
         request_soon(dots, first, r);
         dots_end(rows, &to, first, sums);
     }
 }
 
-static ALWAYS_INLINE void shared_as(bool folded, const struct dpe_cpu_shared_dots *dots)
+static ALWAYS_INLINE void shared_as(bool folded, int64_t k, const struct dpe_cpu_shared_dots *dots)
 {
     int64_t r = 0;
     for (; r + 4 <= dots->rows; r += 4) {
-        shared_rows(folded, 4, dots, r);
+        shared_rows(folded, k, 4, dots, r);
     }
     for (; r < dots->rows; r++) {
-        shared_rows(folded, 1, dots, r);
+        shared_rows(folded, k, 1, dots, r);
     }
 }
 
 static void kernel_dots_shared(const struct dpe_cpu_shared_dots *dots)
 {
     if (dots->k % VL == 0) {
-        if (rotates_in_registers(dots->k / 2)) {
-            shared_as(true, dots);
+        if (!rotates_in_registers(dots->k / 2)) {
+            shared_as(false, dots->k, dots);
+        } else if (dots->k == 64) {
+            shared_as(true, 64, dots);
         } else {
-            shared_as(false, dots);
+            shared_as(true, dots->k, dots);
         }
         return;
     }

@@ -133,7 +133,7 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
     const struct dpe_plan_context context = dpe_job_context(job, LENGTH);
     if ((status = dpe_plan_make("rope", &context, plan, err)) != DPE_OK ||
         (status = dpe_plan_key(plan, key, err)) != DPE_OK ||
-        (status = dpe_job_fit_batch(job, plan, LENGTH, &(struct dpe_job_batch){4, 1, LENGTH, false},
+        (status = dpe_job_fit_batch(job, plan, LENGTH, &(struct dpe_job_batch){1, LENGTH, false},
                                     err)) != DPE_OK ||
         (status = dpe_job_start(job, &own, plan, LENGTH, err)) != DPE_OK) {
         return status;

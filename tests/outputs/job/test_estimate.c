@@ -1,4 +1,4 @@
-/* The fit of a dry run's times, and how ranges are written and summed. */
+/* The fit of a dry run's times, how ranges are written and summed, and what step times choose. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "outputs/job/job_internal.h"
 #include "outputs/job/price.h"
 
 enum { CHUNKS = 8, SIZE = 256 };
@@ -251,9 +252,46 @@ static void a_range_holds_half_the_writing(void **state)
     assert_int_equal(dpe_job_measured_length(16384), 4096);
 }
 
+/* How many sessions are beside each other after `groups` groups, where a token of steps of n takes
+ * cost[n]. */
+static int sides_after(const double *cost, int most, int groups)
+{
+    struct dpe_job_pace pace = {0};
+    int n = dpe_job_sides(&pace, most);
+    for (int i = 0; i < groups; i++) {
+        pace.stepping[n] += cost[n] * (double)(i + 1);
+        pace.decoded[n] += i + 1;
+        n = dpe_job_sides(&pace, most);
+    }
+    return n;
+}
+
+static void steps_that_take_least_are_taken(void **state)
+{
+    /* Of one to sixteen: the weights are read once; attention alone; the least between. */
+    double shared[DPE_JOB_SIDES + 1], alike[DPE_JOB_SIDES + 1], between[DPE_JOB_SIDES + 1];
+    (void)state;
+    for (int n = 1; n <= DPE_JOB_SIDES; n++) {
+        shared[n] = 1.0 / n + 0.25;
+        alike[n] = 2.0;
+        between[n] = 8.0 / n + 0.5 * n;
+    }
+    assert_int_equal(sides_after(shared, 16, 0), 16);
+    assert_int_equal(sides_after(shared, 16, 1), 8); /* is tried */
+    assert_int_equal(sides_after(alike, 16, 9), 16);
+    for (int groups = 2; groups < 9; groups++) {
+        assert_int_equal(sides_after(shared, 16, groups), 16);
+        assert_int_equal(sides_after(shared, 1, groups), 1);
+    }
+    assert_int_equal(sides_after(between, 16, 9), 4);
+    assert_int_equal(sides_after(between, 12, 9), 6); /* three are a little better */
+    assert_int_equal(sides_after(between, 2, 9), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_that_take_least_are_taken),
         cmocka_unit_test(the_fit_finds_both_terms),
         cmocka_unit_test(the_fit_knows_selections),
         cmocka_unit_test(terms_stay_physical),
