@@ -66,7 +66,7 @@ if [ "$part" = tools ]; then
     [ $code = 78 ] && grep -q "tensor_parallel" "$work/err" ||
         fail "one process goes on where two began: $code, $(cat "$work/err")"
 
-    norms="--model $root/data/reference --corpus $root/data/sample --lengths 32,64 --samples 3 --threads 1"
+    norms="--model $root/data/reference --corpus $root/data/sample --lengths 32,64 --samples 3 --threads 1 --dtype f32"
     "$bin/dpe-norms" $norms -o "$work/norms1.h5" >"$work/expected" 2>"$work/err" ||
         fail "dpe-norms: $(cat "$work/err")"
     mpi 4 "$bin/dpe-norms" $norms --tensor-parallel 2 -o "$work/norms2.h5" >"$work/out" 2>"$work/err" ||
