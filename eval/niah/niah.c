@@ -75,8 +75,8 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
 static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
 {
     DPE_TRY(dpe_niah_template_open(niah->params.template_file, &niah->phrases, err));
-    size_t most = dpe_phrases_list(&niah->phrases, "adjectives")->n *
-                  dpe_phrases_list(&niah->phrases, "nouns")->n;
+    size_t most = dpe_phrases_words(&niah->phrases, "adjectives") *
+                  dpe_phrases_words(&niah->phrases, "nouns");
     return most >= (size_t)niah->params.keys
                ? DPE_OK
                : dpe_fail(err, DPE_USAGE,

@@ -11,15 +11,19 @@
 
 enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
 
+static const char *draw_word(const struct dpe_niah *niah, struct dpe_rng *rng, const char *list)
+{
+    size_t n = dpe_phrases_words(&niah->phrases, list);
+    return dpe_phrases_word(&niah->phrases, list, dpe_rng_below(rng, (uint32_t)n));
+}
+
 static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
 {
-    const struct dpe_phrase_list *adjectives = dpe_phrases_list(&niah->phrases, "adjectives");
-    const struct dpe_phrase_list *nouns = dpe_phrases_list(&niah->phrases, "nouns");
     for (int i = 0; i < niah->params.keys; i++) {
         bool fresh = false;
         while (!fresh) {
-            const char *adjective = adjectives->words[dpe_rng_below(rng, (uint32_t)adjectives->n)];
-            const char *noun = nouns->words[dpe_rng_below(rng, (uint32_t)nouns->n)];
+            const char *adjective = draw_word(niah, rng, "adjectives");
+            const char *noun = draw_word(niah, rng, "nouns");
             snprintf(draw->keys[i], sizeof draw->keys[i], "%s-%s", adjective, noun);
             fresh = true;
             for (int j = 0; j < i; j++) {

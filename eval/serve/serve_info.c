@@ -1,5 +1,6 @@
 /* What the server says about itself: models, tokenizer, load. */
 #include <stdio.h>
+#include <string.h>
 
 #include "eval/serve/serve_tool.h"
 
@@ -108,49 +109,43 @@ bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *bod
     return true;
 }
 
+/* A total is a counter, another one a gauge. */
 static const struct {
-    const char *name, *type, *help;
-    size_t whole; /* offset of an int64_t, or */
-    size_t real;  /* of a double */
+    const char *name, *help;
+    size_t at; /* of an int64_t, or a double */
+    bool real;
 } metrics[] = {
 #define COUNT(field) offsetof(struct dpe_serve_counts, field)
-    {"dpe_requests_total", "counter", "Requests for text", COUNT(requests), 0},
-    {"dpe_requests_refused_total", "counter", "Requests refused because the queue was full",
-     COUNT(refused), 0},
-    {"dpe_requests_cancelled_total", "counter", "Requests whose client hung up", COUNT(cancelled),
-     0},
-    {"dpe_sequences_failed_total", "counter", "Sequences that ended with an error", COUNT(failed),
-     0},
-    {"dpe_sequences_finished_total", "counter", "Sequences that were answered", COUNT(finished), 0},
-    {"dpe_prompt_tokens_total", "counter", "Prompt tokens that were read", COUNT(prompt_tokens), 0},
-    {"dpe_cached_tokens_total", "counter", "Prompt tokens that were in the cache already",
-     COUNT(cached_tokens), 0},
-    {"dpe_new_tokens_total", "counter", "Tokens that were generated", COUNT(new_tokens), 0},
-    {"dpe_steps_total", "counter", "Decoding steps, each of all running sequences", COUNT(steps),
-     0},
-    {"dpe_running", "gauge", "Sequences that run", COUNT(running), 0},
-    {"dpe_waiting", "gauge", "Sequences in the queue", COUNT(waiting), 0},
-    {"dpe_first_token_seconds_total", "counter",
-     "Seconds from request to first token, summed over finished sequences", 0,
-     COUNT(first_seconds)},
-    {"dpe_answer_seconds_total", "counter",
-     "Seconds from request to end, summed over finished sequences", 0, COUNT(seconds)},
+    {"requests_total", "Requests for text", COUNT(requests)},
+    {"requests_refused_total", "Requests refused because the queue was full", COUNT(refused)},
+    {"requests_cancelled_total", "Requests whose client hung up", COUNT(cancelled)},
+    {"sequences_failed_total", "Sequences that ended with an error", COUNT(failed)},
+    {"sequences_finished_total", "Sequences that were answered", COUNT(finished)},
+    {"prompt_tokens_total", "Prompt tokens that were read", COUNT(prompt_tokens)},
+    {"cached_tokens_total", "Prompt tokens that were in the cache already", COUNT(cached_tokens)},
+    {"new_tokens_total", "Tokens that were generated", COUNT(new_tokens)},
+    {"steps_total", "Decoding steps, each of all running sequences", COUNT(steps)},
+    {"running", "Sequences that run", COUNT(running)},
+    {"waiting", "Sequences in the queue", COUNT(waiting)},
+    {"first_token_seconds_total",
+     "Seconds from request to first token, summed over finished sequences", COUNT(first_seconds),
+     true},
+    {"answer_seconds_total", "Seconds from request to end, summed over finished sequences",
+     COUNT(seconds), true},
 #undef COUNT
 };
 
 void dpe_serve_metrics(const struct dpe_serve_counts *counts, struct dpe_text *text)
 {
-    const char *at = (const char *)counts;
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         const char *name = metrics[i].name;
-        dpe_text_put(text, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[i].help, name,
-                     metrics[i].type);
-        if (metrics[i].real > 0) {
-            dpe_text_put(text, "%s %.6f\n", name,
-                         *(const double *)(const void *)(at + metrics[i].real));
+        const void *at = (const char *)counts + metrics[i].at;
+        dpe_text_put(text, "# HELP dpe_%s %s\n# TYPE dpe_%s %s\ndpe_%s ", name, metrics[i].help,
+                     name, strstr(name, "_total") != NULL ? "counter" : "gauge", name);
+        if (metrics[i].real) {
+            dpe_text_put(text, "%.6f\n", *(const double *)at);
         } else {
-            dpe_text_put(text, "%s %lld\n", name,
-                         (long long)*(const int64_t *)(const void *)(at + metrics[i].whole));
+            dpe_text_put(text, "%lld\n", (long long)*(const int64_t *)at);
         }
     }
 }

@@ -271,115 +271,93 @@ enum {
     TEXT = COMPLETION | CHAT | RULER | RULER_ONE,
 };
 
+/* The row of a table whose first member, names with blanks between, has this key; NULL: none. */
+static const void *row_of(const void *rows, size_t n, size_t size, const char *key)
+{
+    for (const char *row = rows; n > 0; n--, row += size) {
+        const char *at = *(const char *const *)(const void *)row;
+        for (size_t length = 0; *at != '\0'; at += length + (at[length] == ' ')) {
+            length = strcspn(at, " ");
+            if (strncmp(at, key, length) == 0 && key[length] == '\0') {
+                return row;
+            }
+        }
+    }
+    return NULL;
+}
+#define ROW_OF(rows, key) row_of((rows), sizeof(rows) / sizeof *(rows), sizeof *(rows), (key))
+
 /* Members that are read, and by what. */
 static const struct member_read {
-    const char *key;
+    const char *keys;
     unsigned by;
 } members_read[] = {
     {"prompt", COMPLETION | RULER_ONE | NORMS | TOKENIZE},
-    {"prompts", RULER},
-    {"messages", CHAT | TOKENIZE},
+    {"prompts tokens_to_generate random_seed stop_words_list", RULER},
+    {"messages add_generation_prompt chat_template_kwargs tools tool_choice", CHAT | TOKENIZE},
     {"tokens", DETOKENIZE},
-    {"add_generation_prompt", CHAT | TOKENIZE},
     {"add_special_tokens", COMPLETION | RULER | RULER_ONE | NORMS | TOKENIZE},
     {"cache_salt", TEXT | SLOT},
     {"filename", SLOT},
     {"dpe_plan", TEXT | NORMS},
     {"products", NORMS},
-    {"return_token_ids", COMPLETION},
-    {"chat_template_kwargs", CHAT | TOKENIZE},
-    {"tools", CHAT | TOKENIZE},
-    {"tool_choice", CHAT | TOKENIZE},
-    {"max_tokens", COMPLETION | CHAT | RULER_ONE},
-    {"max_completion_tokens", CHAT},
-    {"tokens_to_generate", RULER},
-    {"temperature", TEXT},
-    {"top_p", TEXT},
-    {"top_k", TEXT},
-    {"seed", COMPLETION | CHAT | RULER_ONE},
-    {"random_seed", RULER},
-    {"n", COMPLETION | CHAT},
-    {"best_of", COMPLETION | CHAT},
-    {"stop", COMPLETION | CHAT | RULER_ONE},
-    {"stop_words_list", RULER},
-    {"ignore_eos", TEXT},
-    {"echo", COMPLETION},
-    {"logprobs", COMPLETION | CHAT},
-    {"top_logprobs", CHAT},
-    {"stream", COMPLETION | CHAT},
-    {"stream_options", COMPLETION | CHAT},
+    {"return_token_ids echo", COMPLETION},
+    {"max_tokens seed stop", COMPLETION | CHAT | RULER_ONE},
+    {"max_completion_tokens top_logprobs", CHAT},
+    {"temperature top_p top_k ignore_eos", TEXT},
+    {"n best_of logprobs stream stream_options", COMPLETION | CHAT},
+    /* Those that never change an answer here: who asks, where it is stored, how soon and how it is
+     * computed, and the numbers of methods of sampling that other members would switch on. */
+    {"model user user_id metadata store service_tier safety_identifier request_id prompt_cache_key "
+     "prompt_cache_retention prompt_cache_options parallel_tool_calls prediction priority "
+     "keep_alive cache_prompt use_cache id_slot n_keep n_discard n_cache_reuse separate_reasoning "
+     "stream_reasoning return_progress mirostat_tau mirostat_eta xtc_threshold dry_base "
+     "dry_allowed_length dry_penalty_last_n dry_sequence_breakers dynatemp_exponent "
+     "smoothing_curve repeat_last_n repetition_penalty_range min_keep",
+     ~0U},
 };
 
-/* Members that never change an answer here: who asks, where it is stored, how soon and how it is
- * computed, and the numbers of methods of sampling that other members would switch on. */
-static const char inert[] =
-    "model user user_id metadata store service_tier safety_identifier request_id "
-    "prompt_cache_key prompt_cache_retention prompt_cache_options parallel_tool_calls "
-    "prediction priority keep_alive cache_prompt use_cache id_slot n_keep n_discard "
-    "n_cache_reuse separate_reasoning stream_reasoning return_progress mirostat_tau "
-    "mirostat_eta xtc_threshold dry_base dry_allowed_length dry_penalty_last_n "
-    "dry_sequence_breakers dynatemp_exponent smoothing_curve repeat_last_n "
-    "repetition_penalty_range min_keep";
-
-/* What changes nothing, where that is something else than nothing (null, false, 0, "", [], {}). A
- * member that is listed with none of the values has none but null. */
+/* What changes nothing, where that is something else than nothing (null, false, 0, "", [], {}).
+ * Nothing does not either beside a number or a word. A member that is listed with none of the
+ * values has none but null. */
 static const struct rule {
-    const char *key;
+    const char *keys;
     double number; /* 0: none */
     const char *word;
-    bool yes;   /* true */
-    bool empty; /* what says nothing changes nothing as well */
-    const char *instead;
+    bool yes; /* true */
 } rules[] = {
     /* Factors, and counts of what is kept. */
-    {"repetition_penalty", 1.0, NULL, false, true, NULL},
-    {"repeat_penalty", 1.0, NULL, false, true, NULL},
-    {"length_penalty", 1.0, NULL, false, true, NULL},
-    {"encoder_repetition_penalty", 1.0, NULL, false, true, NULL},
-    {"guidance_scale", 1.0, NULL, false, true, NULL},
-    {"typical_p", 1.0, NULL, false, true, NULL},
-    {"tfs", 1.0, NULL, false, true, NULL},
-    {"tfs_z", 1.0, NULL, false, true, NULL},
-    {"top_n_sigma", -1.0, NULL, false, true, NULL},
-    {"num_beams", 1.0, NULL, false, true, NULL},
-    {"num_beam_groups", 1.0, NULL, false, true, NULL},
-    {"beam_width", 1.0, NULL, false, true, NULL},
-    {"num_return_sequences", 1.0, NULL, false, true, "n"},
-    {"t_max_predict_ms", -1.0, NULL, false, true, NULL},
-    /* Words. */
-    {"tool_choice", 0.0, "none", false, true, NULL},
-    {"function_call", 0.0, "none", false, true, NULL},
-    {"response_format", 0.0, "text", false, true, NULL},
-    {"modalities", 0.0, "text", false, true, NULL},
-    {"verbosity", 0.0, "medium", false, true, NULL},
-    {"truncation", 0.0, "disabled", false, true, NULL},
+    {"repetition_penalty repeat_penalty length_penalty encoder_repetition_penalty guidance_scale "
+     "typical_p tfs tfs_z num_beams num_beam_groups beam_width num_return_sequences",
+     .number = 1.0},
+    {"top_n_sigma t_max_predict_ms", .number = -1.0},
+    {"tool_choice function_call", .word = "none"},
+    {"response_format modalities", .word = "text"},
+    {"verbosity", .word = "medium"},
+    {"truncation", .word = "disabled"},
     /* What is on unless it is switched off. */
-    {"skip_special_tokens", 0.0, NULL, true, false, NULL},
-    {"spaces_between_special_tokens", 0.0, NULL, true, false, NULL},
-    {"detokenize", 0.0, NULL, true, false, NULL},
-    {"do_sample", 0.0, NULL, true, false, "temperature 0"},
-    {"enable_thinking", 0.0, NULL, false, false, "chat_template_kwargs"},
-    {"thinking", 0.0, NULL, false, false, "chat_template_kwargs"},
-    {"think", 0.0, NULL, false, false, "chat_template_kwargs"},
-    {"thinking_budget", 0.0, NULL, false, false, "chat_template_kwargs"},
-    {"include_reasoning", 0.0, NULL, true, false, NULL},
-    {"add_bos", 0.0, NULL, true, false, "add_special_tokens"},
-    {"add_bos_token", 0.0, NULL, true, false, "add_special_tokens"},
-    {"add_special", 0.0, NULL, true, false, "add_special_tokens"},
-    {"parse_special", 0.0, NULL, true, false, NULL},
+    {"skip_special_tokens spaces_between_special_tokens detokenize do_sample include_reasoning "
+     "add_bos add_bos_token add_special parse_special",
+     .yes = true},
+    {"enable_thinking thinking think thinking_budget temp random_seed"},
     /* The length by other names, where 0 is a length. */
-    {"n_predict", 0.0, NULL, false, false, "max_tokens"},
-    {"num_predict", 0.0, NULL, false, false, "max_tokens"},
-    {"max_length", 0.0, NULL, false, false, "max_tokens"},
-    {"max_new_tokens", 0.0, NULL, false, false, "max_tokens"},
-    {"max_gen_toks", 0.0, NULL, false, false, "max_tokens"},
-    {"max_output_tokens", 0.0, NULL, false, false, "max_tokens"},
-    {"max_tokens_to_sample", 0.0, NULL, false, false, "max_tokens"},
-    {"max_tokens", 0.0, NULL, false, false, NULL},
-    {"max_completion_tokens", 0.0, NULL, false, false, "max_tokens"},
-    {"tokens_to_generate", 0.0, NULL, false, false, "max_tokens"},
-    {"temp", 0.0, NULL, false, false, "temperature"},
-    {"random_seed", 0.0, NULL, false, false, "seed"},
+    {"n_predict num_predict max_length max_new_tokens max_gen_toks max_output_tokens "
+     "max_tokens_to_sample max_tokens max_completion_tokens tokens_to_generate"},
+};
+
+/* What to give in place of a member. */
+static const struct other {
+    const char *keys, *instead;
+} others[] = {
+    {"num_return_sequences", "n"},
+    {"do_sample", "temperature 0"},
+    {"enable_thinking thinking think thinking_budget", "chat_template_kwargs"},
+    {"add_bos add_bos_token add_special", "add_special_tokens"},
+    {"n_predict num_predict max_length max_new_tokens max_gen_toks max_output_tokens "
+     "max_tokens_to_sample max_completion_tokens tokens_to_generate",
+     "max_tokens"},
+    {"temp", "temperature"},
+    {"random_seed", "seed"},
 };
 
 /* A word, {"type": word}, or a list of that one word. */
@@ -395,7 +373,7 @@ static const char *word_of(const json_t *value)
 
 static bool changes_nothing(const char *key, const json_t *value, bool tools)
 {
-    const struct rule *rule = DPE_NAMED(rules, key);
+    const struct rule *rule = ROW_OF(rules, key);
     const char *word = word_of(value);
     if (json_is_null(value) || rule == NULL) {
         return dpe_json_is_nothing(value);
@@ -404,36 +382,21 @@ static bool changes_nothing(const char *key, const json_t *value, bool tools)
         !tools && strcmp(word, "auto") == 0) {
         return true;
     }
-    return (rule->empty && dpe_json_is_nothing(value)) || (rule->yes && json_is_true(value)) ||
+    bool empty = rule->number != 0.0 || rule->word != NULL;
+    return (empty && dpe_json_is_nothing(value)) || (rule->yes && json_is_true(value)) ||
            (rule->number != 0.0 && json_is_number(value) &&
             json_number_value(value) == rule->number) ||
            (rule->word != NULL && word != NULL && strcmp(word, rule->word) == 0);
 }
 
-static bool is_read(const char *key, unsigned by)
-{
-    const struct member_read *member = DPE_NAMED(members_read, key);
-    if (member != NULL) {
-        return (member->by & by) != 0;
-    }
-    for (size_t at = 0, n = 0; at < sizeof inert - 1; at += n + 1) {
-        n = strcspn(inert + at, " ");
-        if (strlen(key) == n && memcmp(inert + at, key, n) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void refuse_member(const char *key, struct dpe_serve_refusal *refusal)
 {
-    const struct rule *rule = DPE_NAMED(rules, key);
-    const char *instead = rule != NULL ? rule->instead : NULL;
+    const struct other *other = ROW_OF(others, key);
     char name[96];
     dpe_json_quote(name, key, strlen(key));
-    dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", name,
-                        "%s: not supported by dpe-serve; %s%s", name,
-                        instead != NULL ? "give " : "leave it out", instead != NULL ? instead : "");
+    dpe_serve_refuse_as(
+        refusal, 400, "unsupported_parameter", name, "%s: not supported by dpe-serve; %s%s", name,
+        other != NULL ? "give " : "leave it out", other != NULL ? other->instead : "");
 }
 
 bool dpe_serve_check_members(const struct dpe_serve_world *world, const json_t *body,
@@ -445,8 +408,10 @@ bool dpe_serve_check_members(const struct dpe_serve_world *world, const json_t *
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
-        bool variable = (kinds & (CHAT | TOKENIZE)) != 0 && is_variable(world, key);
-        if (!variable && !is_read(key, kinds) && !changes_nothing(key, value, tools)) {
+        const struct member_read *member = ROW_OF(members_read, key);
+        bool read = (member != NULL && (member->by & kinds) != 0) ||
+                    ((kinds & (CHAT | TOKENIZE)) != 0 && is_variable(world, key));
+        if (!read && !changes_nothing(key, value, tools)) {
             refuse_member(key, refusal);
         }
     }

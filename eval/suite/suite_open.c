@@ -70,18 +70,15 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
 static dpe_status add_books(const struct dpe_suite_options *options, int64_t length,
                             struct dpe_suite *suite, struct dpe_error *err)
 {
-    static const char name[] = "ppl";
+    const bool slides = options->given.stride > 0;
+    const struct dpe_ppl_options books = {.length = length,
+                                          .stride = slides ? options->given.stride : length,
+                                          .max_tokens = slides ? options->given.max_tokens : length,
+                                          .special = options->niah.special};
     struct dpe_task task = {0};
-    const struct dpe_ppl_options sliding = {.length = length,
-                                            .stride = options->given.stride,
-                                            .max_tokens = options->given.max_tokens,
-                                            .special = options->niah.special};
-    DPE_TRY(options->given.stride > 0
-                ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding, &task,
-                                       &suite->skipped, err)
-                : dpe_task_ppl(name, options->corpus, options->tokenizer, length,
-                               options->niah.special, &task, &suite->skipped, err));
-    return dpe_suite_add(suite, name, "", length, options->given.samples, &task, err);
+    DPE_TRY(dpe_task_ppl_sliding("ppl", options->corpus, options->tokenizer, &books, &task,
+                                 &suite->skipped, err));
+    return dpe_suite_add(suite, "ppl", "", length, options->given.samples, &task, err);
 }
 
 dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,

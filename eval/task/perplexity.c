@@ -158,13 +158,28 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
     return DPE_OK;
 }
 
-/* Options are checked; a stride of `length` stands for no sliding. */
-static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
-                            const struct dpe_tokenizer *tokenizer,
-                            const struct dpe_ppl_options *options, struct dpe_task *task,
-                            int64_t *skipped, struct dpe_error *err)
+dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpus,
+                                const struct dpe_tokenizer *tokenizer,
+                                const struct dpe_ppl_options *options, struct dpe_task *task,
+                                int64_t *skipped, struct dpe_error *err)
 {
     DPE_SCOPED(drop_task) struct ppl_task *state = NULL;
+    const bool one = options->max_tokens == options->length;
+    if (options->length < 2 || options->stride < 1 ||
+        (options->stride >= options->length && !one) || strlen(name) >= sizeof task->name) {
+        return dpe_fail(err, DPE_USAGE,
+                        "perplexity \"%s\": expected a short name, a window of at least 2 tokens "
+                        "and a stride of at least 1 and below the window of %lld tokens (the first "
+                        "token of a window has none before it), found %lld",
+                        name, (long long)options->length, (long long)options->stride);
+    }
+    if (options->max_tokens != 0 && options->max_tokens < options->length) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "perplexity \"%s\": --max-tokens: expected at least a window of %lld tokens "
+            "(--length) of each book, found %lld",
+            name, (long long)options->length, (long long)options->max_tokens);
+    }
     DPE_TRY(DPE_NEW(&state, 1, err, "perplexity: no memory for the list of books"));
     DPE_TRY(DPE_NEW(&state->books, dpe_corpus_size(corpus), err,
                     "perplexity: no memory for the list of books"));
@@ -188,36 +203,7 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
 {
     const struct dpe_ppl_options options = {
         .length = length, .stride = length, .max_tokens = length, .special = special};
-    if (length < 2 || strlen(name) >= sizeof task->name) {
-        return dpe_fail(err, DPE_USAGE,
-                        "perplexity \"%s\": expected a short name and a length of at least 2, "
-                        "found %lld",
-                        name, (long long)length);
-    }
-    return open_task(name, corpus, tokenizer, &options, task, skipped, err);
-}
-
-dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpus,
-                                const struct dpe_tokenizer *tokenizer,
-                                const struct dpe_ppl_options *options, struct dpe_task *task,
-                                int64_t *skipped, struct dpe_error *err)
-{
-    if (options->length < 2 || options->stride < 1 || options->stride >= options->length ||
-        strlen(name) >= sizeof task->name) {
-        return dpe_fail(err, DPE_USAGE,
-                        "perplexity \"%s\": expected a short name and a stride of at least 1 and "
-                        "below the window of %lld tokens (the first token of a window has none "
-                        "before it), found %lld",
-                        name, (long long)options->length, (long long)options->stride);
-    }
-    if (options->max_tokens != 0 && options->max_tokens < options->length) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "perplexity \"%s\": --max-tokens: expected at least a window of %lld tokens "
-            "(--length) of each book, found %lld",
-            name, (long long)options->length, (long long)options->max_tokens);
-    }
-    return open_task(name, corpus, tokenizer, options, task, skipped, err);
+    return dpe_task_ppl_sliding(name, corpus, tokenizer, &options, task, skipped, err);
 }
 
 size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index)

@@ -1,7 +1,6 @@
 /* Template files: read, checked, filled. */
 #include "eval/task/prompt.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/text/json.h"
@@ -67,55 +66,53 @@ static const char *plain_string(const json_t *value)
     return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
-static dpe_status read_string(const char *file, json_t *root, const struct dpe_phrase_field *field,
-                              char **text, struct dpe_error *err)
+static dpe_status check_string(const char *file, json_t *root, const struct dpe_phrase_field *field,
+                               struct dpe_error *err)
 {
-    json_t *value = json_object_get(root, field->name);
-    const char *string = value == NULL ? field->fallback : plain_string(value);
-    if (string == NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
-                        field->name, value == NULL ? "nothing" : "something else");
+    if (json_object_get(root, field->name) == NULL && field->fallback != NULL) {
+        json_object_set_new(root, field->name, json_string(field->fallback));
     }
-    DPE_TRY(check_field(file, field, string, err));
-    *text = strdup(string);
-    return DPE_MADE(*text, err, "%s: no memory for the template", file);
+    const json_t *value = json_object_get(root, field->name);
+    return plain_string(value) != NULL
+               ? check_field(file, field, plain_string(value), err)
+               : dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
+                          field->name, value == NULL ? "nothing" : "something else");
 }
 
-static dpe_status read_list(const char *file, json_t *root, const char *name,
-                            struct dpe_phrase_list *list, struct dpe_error *err)
+static dpe_status check_list(const char *file, const json_t *root, const char *name,
+                             struct dpe_error *err)
 {
-    json_t *value = json_object_get(root, name);
-    size_t size = json_array_size(value);
+    const json_t *list = json_object_get(root, name);
+    json_auto_t *seen = json_object();
+    size_t size = json_array_size(list);
     if (size == 0 || size > MAX_WORDS) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a list of 1 to %d words", file,
                         name, MAX_WORDS);
     }
-    DPE_TRY(DPE_NEW(&list->words, size, err, "%s: no memory for words", file));
     for (size_t i = 0; i < size; i++) {
-        const char *word = plain_string(json_array_get(value, i));
+        const char *word = plain_string(json_array_get(list, i));
         if (word == NULL || word[0] == '\0' || strlen(word) > LONGEST_WORD) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
                             i + 1);
         }
-        if (dpe_named(list->words, i, sizeof *list->words, word) != NULL) {
+        if (json_object_get(seen, word) != NULL) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": the word \"%s\" is given twice", file,
                             name, word);
         }
-        list->words[i] = strdup(word);
-        DPE_TRY(DPE_MADE(list->words[i], err, "%s: no memory for words", file));
-        list->n = i + 1;
+        json_object_set_new(seen, word, json_null());
     }
     return DPE_OK;
 }
 
-static dpe_status refuse_unknown(const char *file, json_t *root, const struct dpe_phrases *phrases,
+static dpe_status refuse_unknown(const char *file, json_t *root,
+                                 const struct dpe_phrase_field *fields, size_t n,
                                  struct dpe_error *err)
 {
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(root, name, value)
     {
-        if (dpe_named(phrases->fields, phrases->n, sizeof *phrases->fields, name) == NULL) {
+        if (dpe_named(fields, n, sizeof *fields, name) == NULL) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "%s: unknown field \"%.60s\"; see eval/templates for the fields", file,
                             name);
@@ -124,73 +121,51 @@ static dpe_status refuse_unknown(const char *file, json_t *root, const struct dp
     return DPE_OK;
 }
 
-static dpe_status parse(const char *file, const char *bytes, size_t n, struct dpe_phrases *phrases,
-                        struct dpe_error *err)
-{
-    json_auto_t *root = NULL;
-    DPE_TRY(dpe_sha256_bytes(bytes, n, phrases->hash, err));
-    DPE_TRY(dpe_json_parse(file, bytes, n, &root, err));
-    DPE_TRY(refuse_unknown(file, root, phrases, err));
-    for (size_t i = 0; i < phrases->n; i++) {
-        const struct dpe_phrase_field *field = &phrases->fields[i];
-        DPE_TRY(field->list ? read_list(file, root, field->name, &phrases->lists[i], err)
-                            : read_string(file, root, field, &phrases->text[i], err));
-    }
-    return DPE_OK;
-}
-
 dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
                             const struct dpe_phrase_field *fields, size_t n,
                             struct dpe_phrases *phrases, struct dpe_error *err)
 {
-    bool own = file == NULL || file[0] == '\0';
-    DPE_OWNED char *bytes = NULL;
+    DPE_OWNED char *own = NULL;
+    const char *bytes = (const char *)builtin->bytes;
     size_t size = builtin->n;
-    DPE_SCOPED(dpe_phrases_free) struct dpe_phrases made = {.fields = fields, .n = n};
+    json_auto_t *root = NULL;
     *phrases = (struct dpe_phrases){0};
-    DPE_TRY(DPE_NEW(&made.text, n, err, "no memory for a template"));
-    DPE_TRY(DPE_NEW(&made.lists, n, err, "no memory for a template"));
-    if (!own) {
-        DPE_TRY(dpe_read_file(file, max_file_bytes, &bytes, &size, err));
+    if (file != NULL && file[0] != '\0') {
+        DPE_TRY(dpe_read_file(file, max_file_bytes, &own, &size, err));
+        bytes = own;
+    } else {
+        file = builtin->name;
     }
-    DPE_TRY(parse(own ? builtin->name : file, own ? (const char *)builtin->bytes : bytes, size,
-                  &made, err));
-    *phrases = made;
-    made = (struct dpe_phrases){0};
+    DPE_TRY(dpe_sha256_bytes(bytes, size, phrases->hash, err));
+    DPE_TRY(dpe_json_parse(file, bytes, size, &root, err));
+    DPE_TRY(refuse_unknown(file, root, fields, n, err));
+    for (size_t i = 0; i < n; i++) {
+        DPE_TRY(fields[i].list ? check_list(file, root, fields[i].name, err)
+                               : check_string(file, root, &fields[i], err));
+    }
+    phrases->root = json_incref(root);
     return DPE_OK;
 }
 
 void dpe_phrases_free(struct dpe_phrases *phrases)
 {
-    for (size_t i = 0; phrases->text != NULL && i < phrases->n; i++) {
-        free(phrases->text[i]);
-    }
-    for (size_t i = 0; phrases->lists != NULL && i < phrases->n; i++) {
-        for (size_t w = 0; w < phrases->lists[i].n; w++) {
-            free(phrases->lists[i].words[w]);
-        }
-        free(phrases->lists[i].words);
-    }
-    free(phrases->text);
-    free(phrases->lists);
+    json_decref(phrases->root);
     *phrases = (struct dpe_phrases){0};
-}
-
-static size_t place_of(const struct dpe_phrases *phrases, const char *field)
-{
-    const struct dpe_phrase_field *found =
-        dpe_named(phrases->fields, phrases->n, sizeof *phrases->fields, field);
-    return (size_t)(found - phrases->fields);
 }
 
 const char *dpe_phrases_text(const struct dpe_phrases *phrases, const char *field)
 {
-    return phrases->text[place_of(phrases, field)];
+    return json_string_value(json_object_get(phrases->root, field));
 }
 
-const struct dpe_phrase_list *dpe_phrases_list(const struct dpe_phrases *phrases, const char *field)
+size_t dpe_phrases_words(const struct dpe_phrases *phrases, const char *field)
 {
-    return &phrases->lists[place_of(phrases, field)];
+    return json_array_size(json_object_get(phrases->root, field));
+}
+
+const char *dpe_phrases_word(const struct dpe_phrases *phrases, const char *field, size_t i)
+{
+    return json_string_value(json_array_get(json_object_get(phrases->root, field), i));
 }
 
 void dpe_phrases_put(const struct dpe_phrases *phrases, const char *field,

@@ -24,17 +24,9 @@ struct dpe_phrase_field {
     bool list;            /**< words, each once, instead of a string */
 };
 
-struct dpe_phrase_list {
-    char **words;
-    size_t n;
-};
-
 struct dpe_phrases {
-    const struct dpe_phrase_field *fields; /**< borrowed */
-    size_t n;
-    char **text;                   /**< [n] in the order of the fields; NULL where it is a list */
-    struct dpe_phrase_list *lists; /**< [n] likewise; empty where it is a string */
-    char hash[65];                 /**< SHA-256 of the file's bytes */
+    struct json_t *root; /**< the file, checked, with what it lacks and may */
+    char hash[65];       /**< SHA-256 of the file's bytes */
 };
 
 /** Compiled-in template files. */
@@ -55,10 +47,10 @@ void dpe_phrases_free(struct dpe_phrases *phrases);
 struct dpe_phrase_value {
     const char *name, *text;
 };
-/** The string, or the list, of a field. */
+/** The string of a field; of a list how many words there are, and word i. */
 const char *dpe_phrases_text(const struct dpe_phrases *phrases, const char *field);
-const struct dpe_phrase_list *dpe_phrases_list(const struct dpe_phrases *phrases,
-                                               const char *field);
+size_t dpe_phrases_words(const struct dpe_phrases *phrases, const char *field);
+const char *dpe_phrases_word(const struct dpe_phrases *phrases, const char *field, size_t i);
 /** Put the string of a field with its placeholders replaced, as dpe_text_put; `values` ends with a
  * NULL name. */
 void dpe_phrases_put(const struct dpe_phrases *phrases, const char *field,
