@@ -175,14 +175,14 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     return visible;
 }
 
-/* o [rows][head_dim] = alpha · o + s · values, a tile of values at a time where they are unpacked
- * or many rows share them. alpha changes. */
+/* o [rows][head_dim] = alpha · o + s · values, a tile of values at a time where they are unpacked.
+ * alpha changes. */
 static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
                        int64_t rows, const float *s, float *alpha, float *o)
 {
     const struct dpe_attention *args = query->args;
     int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
-    int64_t most = args->kv != NULL || rows > HEADS ? DPE_CPU_ROTATED : keys->count;
+    int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : keys->count;
     for (int64_t i = 0; i < keys->count; i += most) {
         int64_t count = keys->count - i < most ? keys->count - i : most;
         const struct dpe_cpu_few few = {
@@ -449,10 +449,13 @@ static void meet_together(const struct call *call, const struct walk *walks, int
         } else {
             clear_logits(query, n * group, i, i + tile.count);
         }
-        for (int w = 0; w < n && b != -1; w++) {
+        for (int w = 0; w < n && b >= 0; w++) {
+            sees[w] = true;
+        }
+        for (int w = 0; w < n && b == MIXED; w++) {
             struct dpe_cpu_query one = walks[w].query;
             one.s += i;
-            sees[w] = b >= 0 || key_logits(&one, &tile) || sees[w];
+            sees[w] = key_logits(&one, &tile) || sees[w];
         }
     }
     for (int64_t r = 0; r < n * group;) {
