@@ -28,15 +28,6 @@ if [ $# -gt 0 ]; then
 fi
 # shellcheck disable=SC2086 # lists of words
 dpe_install $dpe_packages $dpe_test_packages $dpe_all_test_packages
-failed=0
-echo "Building with address and undefined-behaviour sanitizers into build-asan/"
-dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON
-echo "Tests under the sanitizers:"
-suite "$dpe_root/build-asan" -L 'unit|smoke' -LE nightly || failed=1
-echo "Building into build-tests/"
-cards=-DDPE_CUDA_CARDS=90
-! dpe_changed '^engine/cuda/|^CMakeLists.txt$' || cards=-UDPE_CUDA_CARDS # as users build them
-dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS "$cards"
 # Some tests are only run when a file changed that they are about; nightly.sh runs them always.
 without='^$'
 # only TESTS FILES: both are regular expressions.
@@ -45,9 +36,19 @@ only() {
     echo "No file changed that the tests $1 are about: without them"
     without="$without|^($1)\$"
 }
+only 'test_cuda.*|test_attention_(mma|wgmma|plain)|test_(select|recur)_kernels|test_self_test|test_ladder' \
+    '^(engine/(base|cuda|kv|model|ops|plan|session)|tests/(emulate|engine/cuda|engine/session|golden|lib))/'
+failed=0
+echo "Building with address and undefined-behaviour sanitizers into build-asan/"
+dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON
+echo "Tests under the sanitizers:"
+suite "$dpe_root/build-asan" -L 'unit|smoke' -LE nightly -E "$without" || failed=1
+echo "Building into build-tests/"
+cards=-DDPE_CUDA_CARDS=90
+! dpe_changed '^engine/cuda/|^CMakeLists.txt$' || cards=-UDPE_CUDA_CARDS # as users build them
+dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS "$cards"
 only fresh '(^|/)(CMakeLists\.txt|[^/]*\.cmake|setup\.sh|demo\.sh|fresh[^/]*\.sh)$'
 only arm_kernels '^(engine/(base|cpu|gguf|kv|model|ops|plan)|tests/(arm|engine/cpu|lib))/'
-only 'test_self_test|test_ladder' '^(engine/(cuda|kv|model|ops|plan|session)|tests/(emulate|engine/cuda|engine/session|golden|lib))/'
 echo "Tests of the optimised build:"
 suite "$dpe_root/build-tests" -L 'tool|numbers' -LE nightly -E "$without" || failed=1
 
