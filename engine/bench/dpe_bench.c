@@ -59,8 +59,8 @@ static const struct dpe_option options_table[] = {
      "(default 1)",
      1},
     {"beside", 0, "N", 0,
-     "In place of all else, steps of N sessions beside each other, each with a prompt and, by "
-     "turns, one of the methods: as one step, and one after another; as many as have room",
+     "Measure also a step of N sessions beside each other, each with a prompt and, by turns, one "
+     "of the methods: of all at once, and of one after another; as many as have room",
      1, DPE_COUNT(struct arguments, beside, 1, MOST_BESIDE)},
     {"repeats", 0, "N", 0, "Number of runs; the median is reported (default 3)", 1,
      DPE_COUNT(struct arguments, repeats, 1, MOST_REPEATS)},
@@ -659,7 +659,7 @@ static dpe_status measure_all(const struct arguments *given, struct outputs *out
     DPE_TRY(dpe_tool_find_device(&given->tool, model, &found.tool.device, err));
     DPE_TRY(cuda ? measure_card(a, out, err) : measure_host(a, out, err));
     for (int l = 0; l < a->n_lengths; l++) {
-        for (int m = 0; m < a->n_methods && a->beside == 0; m++) {
+        for (int m = 0; m < a->n_methods; m++) {
             DPE_TRY(one(model, a, a->methods[m], a->lengths[l], out, err));
         }
         DPE_TRY(a->beside > 0 ? measure_beside(model, a, a->lengths[l], out, err) : DPE_OK);

@@ -233,14 +233,14 @@ if [ -n "$card" ]; then
     shape=llama3-8b cases= few= short="--length 8K" first=16384 lengths="16384 131072" counts="1 2 4 8 16 32 64" questions="32K 128K"
     families= recurrent="families/qwen3_5 families/qwen3_5_moe families/qwen3_next families/olmo_hybrid families/olmo_hybrid_still"
     tokens=1200 sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off" report= step="--length 32K --repeats 1 --branches 1 --branches 32"
-    beside="--length 32K --beside 20"
+    beside="--length 32K --repeats 1 --beside 20"
     small="--length 1K --new 64" tiny=
 else
     tests="$ours DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
     shape=$root/tests/golden/llama_bf16 cases=2 few=-q short="--length 20 --new 1 --repeats 1" first=100 lengths=100 counts="1 2 4"
     questions="20 40" families=families/qwen3_moe recurrent=families/olmo_hybrid tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
-    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short tiny=tiny beside="--length 20 --beside 3 --new 1" texts="--length 128 --trained-length 64 --budget 400tok"
+    report="--shape $shape" step="$short --branches 1 --branches 9" small=$short tiny=tiny beside="$short --beside 3" texts="--length 128 --trained-length 64 --budget 400tok"
 fi
 model=$root/data/reference
 sample=$root/data/sample

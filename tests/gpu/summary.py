@@ -30,14 +30,18 @@ def add(what, value, unit, reach):
     print(f"| {what} | {'not run' if value is None or len(sys.argv) < 3 else f'{value:.4g} {unit}'} | {reach} |")
 
 
+def measured(name):
+    for line in lines(name):
+        try:
+            yield json.loads(line)
+        except ValueError:  # cut off, or a text that is not a number
+            continue
+
+
 rows = {}
 steps = {}
 for name in ("bench.jsonl", "bench-64k.jsonl", "questions-32K.jsonl", "questions-128K.jsonl"):
-    for line in lines(name):
-        try:
-            row = json.loads(line)
-        except ValueError:  # cut off, or a text that is not a number
-            continue
+    for row in measured(name):
         steps[row["method"], row["length"], row["branches"]] = row["token_s"]
         if row["branches"] == 1:
             rows[row["method"], row["length"]] = row
@@ -55,8 +59,7 @@ for length in (32768, 131072):
         for count in (2, 4, 8, 16, 32, 64):
             many = steps.get((method, length, count))
             add(f"the same of {count} over it", many / one if many and one else None, "", "≤ 1.3" if count == 32 else "")
-for line in lines("twenty-plans.jsonl") or ['{"beside": 20}']:
-    row = json.loads(line)
+for row in [row for row in measured("twenty-plans.jsonl") if "beside" in row] or [{"beside": 20}]:
     read, together, in_turn = (row.get(name) for name in ("read_s", "step_s", "in_turn_s"))
     add(f"8B, a step of {row['beside']} plans, a context of 32768 each", together and 1e3 * together, "ms", "")
     add("the same, one plan after another, over it", in_turn and in_turn / together, "", "> 1")
