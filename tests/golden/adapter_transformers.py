@@ -42,8 +42,8 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     `unrounded` or not, with frequencies that are divided, the last one that rotates by `stretch`."""
     config = model.config.get_text_config()
     text = dpe_transformers.decoder_of(model)
-    one = dpe_transformers._moving_layers(text)[0][0] if not hasattr(text, "rotary_emb") or text.rotary_emb is not None else \
-        next(layer.self_attn for layer in text.layers if hasattr(layer, "self_attn"))
+    full = dpe_transformers._moving_layers(text)[0] if getattr(text, "rotary_emb", None) is not None else []
+    one = (full or [layer.self_attn for layer in text.layers if hasattr(layer, "self_attn")])[0]
     dim = one.head_dim
     pairs, groups = dim // 2, len(scales)
     top_k = max(1, int(share * pairs))
