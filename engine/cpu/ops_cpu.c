@@ -74,30 +74,17 @@ static dpe_status bf16_open(const struct dpe_model *model,
     return open_with(dpe_cpu_bf16_choose(), model, options, backend, err);
 }
 
-static dpe_status cpu_supports(const struct dpe_config *config, const struct dpe_plan *plan,
-                               struct dpe_error *err)
-{
-    (void)config;
-    if (plan->exact) {
-        return dpe_fail(
-            err, DPE_NO_DEVICE,
-            "device cpu supports only the separable form of a plan, found the exact form "
-            "(%s); use --device reference, or remove exact=1",
-            plan->name);
-    }
-    return DPE_OK;
-}
-
 static dpe_status bf16_supports(const struct dpe_config *config, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
+    (void)config, (void)plan;
     if (dpe_cpu_bf16_choose() == NULL) {
         return dpe_fail(
             err, DPE_NO_DEVICE,
             "device cpu-bf16 needs a processor with AVX512-BF16 (ARM: BF16), which this one is not "
             "(or DPE_CPU names other kernels); use --dtype f32");
     }
-    return cpu_supports(config, plan, err);
+    return DPE_OK;
 }
 
 static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -420,7 +407,6 @@ static void fill_ops(void)
     cpu_ops.side_by_side = true;
     cpu_ops.open = cpu_open;
     cpu_ops.close = cpu_close;
-    cpu_ops.supports = cpu_supports;
     cpu_ops.state_bytes = cpu_state_bytes;
     cpu_ops.embed = cpu_embed;
     cpu_ops.rmsnorm = cpu_rmsnorm;

@@ -251,7 +251,7 @@ struct dpe_ops {
                        struct dpe_backend **backend, struct dpe_error *err);
     void (*close)(struct dpe_backend *backend);
     /** Whether a plan can run here: DPE_OK or DPE_NO_DEVICE with the reason. Asked at session
-     *  creation and by set_plan. */
+     *  creation and by set_plan. NULL: every plan can. */
     dpe_status (*supports)(const struct dpe_config *config, const struct dpe_plan *plan,
                            struct dpe_error *err);
     /** Bytes of the backend's own buffers (in addition to those of `allocate`). */

@@ -37,13 +37,6 @@ static void reference_close(struct dpe_backend *backend)
     free(backend);
 }
 
-static dpe_status reference_supports(const struct dpe_config *config, const struct dpe_plan *plan,
-                                     struct dpe_error *err)
-{
-    (void)config, (void)plan, (void)err;
-    return DPE_OK;
-}
-
 static uint64_t reference_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                                       const struct dpe_session_options *options)
 {
@@ -259,25 +252,6 @@ static double separable_dot(const struct dpe_attention *args, int64_t head, int6
     return sum;
 }
 
-/* Σ over pairs of ⟨R(θ rel) q, k⟩; the one table of an exact plan is indexed by whole rel. */
-static double exact_dot(const struct dpe_attention *args, int64_t head, int64_t m, int64_t n,
-                        const float *q, const float *k)
-{
-    int64_t n_pairs = args->plan->n_pairs;
-    double sum = 0.0;
-    for (int64_t j = 0; j < n_pairs; j++) {
-        struct dpe_rel rel = dpe_plan_position(args->plan, args->layer, head, j, m, n);
-        int64_t at = (int64_t)rel.rel * n_pairs + j;
-        double c = (double)args->rotation->cos[0][at];
-        double s = (double)args->rotation->sin[0][at];
-        double x = (double)q[j];
-        double y = (double)q[j + n_pairs];
-        sum +=
-            rel.scale * ((x * c - y * s) * (double)k[j] + (x * s + y * c) * (double)k[j + n_pairs]);
-    }
-    return sum;
-}
-
 /* One query row and head. */
 struct query {
     const struct dpe_attention *args;
@@ -310,7 +284,7 @@ static void query_logits(const struct query *query, double *rotated, double *log
     int64_t d = args->head_dim;
     double scale = dpe_plan_query_scale(plan, args->layer, m);
     double cap = plan->attention_cap;
-    for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
+    for (int b = 0; b < plan->n_bands; b++) {
         rotate_query(args, head, query->place, b, q, rotated + b * d);
     }
     for (int64_t n = 0; n <= m; n++) {
@@ -318,8 +292,6 @@ static void query_logits(const struct query *query, double *rotated, double *log
         int b = dpe_plan_band(plan, query->place, at);
         if (b < 0) {
             logits[n] = -INFINITY;
-        } else if (plan->exact) {
-            logits[n] = scale * exact_dot(args, head, m, n, q, cache_row(query, args->k, n));
         } else {
             logits[n] = scale * separable_dot(args, head, at, b, rotated + b * d,
                                               cache_row(query, args->k, n));
@@ -466,7 +438,6 @@ const struct dpe_ops *dpe_ops_reference(void)
         .memory_available = reference_memory_available,
         .open = reference_open,
         .close = reference_close,
-        .supports = reference_supports,
         .state_bytes = reference_state_bytes,
         .allocate = reference_allocate,
         .release = reference_release,

@@ -49,8 +49,6 @@ static const struct dpe_number of_plan[] = {
     PLAN(query_growth, REAL, 0, 0, LONGEST, 0, 0),
     PLAN(query_length, REAL, 0, 0, LONGEST, 0, 0),
     PLAN(query_from, WHOLE, 0, 0, 1, 0, 0),
-    PLAN(exact, FLAG, 0, 0, 1, 0, 0),
-    PLAN(angle, WORD, DPE_ANGLE_F32, 0, DPE_ANGLE_F64, 0, 0),
 };
 static const struct dpe_number of_band[] = {
     BAND(kind, WORD, DPE_BAND_DISTANCE, 0, DPE_BAND_KEY, 0, 0),

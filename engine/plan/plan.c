@@ -175,26 +175,6 @@ static dpe_status check_map(const struct dpe_plan *plan, const struct dpe_positi
     return DPE_OK;
 }
 
-/* The exact form is ⌊(Δ − lo)/s⌋ + lo; a band whose separable maps mean something else has none. */
-static bool has_exact_form(const struct dpe_plan *plan, const struct dpe_band *band)
-{
-    if (band->kind != DPE_BAND_DISTANCE || isfinite(band->q.period) || isfinite(band->k.period) ||
-        isfinite(band->q.cap) || isfinite(band->k.cap) || band->q.group_most > 0.0 ||
-        band->k.group_most > 0.0) {
-        return false;
-    }
-    double lo = (double)band->lo;
-    for (int64_t j = 0; j < plan->n_pairs; j++) {
-        double s = band->q.scale[j];
-        bool whole = s == 1.0 || isinf(s) || (band->q.floored && band->k.floored);
-        if (!whole || band->k.scale[j] != s || band->k.offset[j] != 0.0 ||
-            band->q.offset[j] != lo - floor(lo / s)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_error *err)
 {
     const struct dpe_band *band = &plan->bands[b];
@@ -211,11 +191,6 @@ static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_erro
     if (b == 0 && band->per_head) {
         return dpe_fail(err, DPE_USAGE,
                         "cannot be per head: pairs outside the mask use the maps of band 0");
-    }
-    if (plan->exact && !has_exact_form(plan, band)) {
-        return dpe_fail(err, DPE_USAGE,
-                        "does not have an exact form: expected a band by distance with the maps "
-                        "⌊m/s⌋ + w − ⌊w/s⌋ and ⌊n/s⌋");
     }
     const struct dpe_position_map *const maps[] = {&band->q, &band->k};
     for (int side = 0; side < 2; side++) {
@@ -294,10 +269,6 @@ static dpe_status check_parts(const struct dpe_plan *plan, struct dpe_error *err
         if (check_band(plan, b, err) != DPE_OK) {
             return dpe_fail_prefix(err, "band %d", b);
         }
-    }
-    if (plan->exact && dpe_selects(&plan->selection)) {
-        return dpe_fail(err, DPE_USAGE,
-                        "the exact form does not go with a selection; remove exact=1");
     }
     DPE_TRY(dpe_selection_check(&plan->selection, err));
     return check_mask(plan, err);

@@ -45,11 +45,6 @@ struct dpe_band {
 
 enum { DPE_MAX_BANDS = 4 };
 
-enum dpe_angle_precision {
-    DPE_ANGLE_F32, /**< float32(position) * float32(inv_freq), as Hugging Face code (default) */
-    DPE_ANGLE_F64,
-};
-
 /** A factor of one query head's logits. */
 struct dpe_head_factor {
     int32_t layer, head;
@@ -153,9 +148,6 @@ struct dpe_plan {
     int n_bands;
     struct dpe_band bands[DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs], 1 = key pair; NULL = all ones */
-    bool exact;    /**< far rel = ⌊(Δ−lo)/s_j⌋ + lo instead of the separable form; reference
-                        attention only, DISTANCE bands only */
-    enum dpe_angle_precision angle;
     struct dpe_selection selection; /**< which keys a query meets (block 0: all); the bands then
                                          hold for the places that it gives to queries and keys */
 };
@@ -180,8 +172,7 @@ void dpe_plan_stand_still(struct dpe_plan *plan);
 /** The plan of the layers of a kind that position plans do not move: one band of the kind's window,
  *  with the kind's rotation for sequences of `length` tokens, or none. */
 dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
-                               int64_t length, enum dpe_angle_precision angle,
-                               struct dpe_plan *plan, struct dpe_error *err);
+                               int64_t length, struct dpe_plan *plan, struct dpe_error *err);
 /** Give the plan this temperature, its logit_scale and depth times those that the plan has. */
 dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
                                     const struct dpe_temperature *temperature,
@@ -192,7 +183,7 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
 dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, struct dpe_plan *slice,
                           struct dpe_error *err);
 void dpe_plan_free(struct dpe_plan *plan);
-/** Structural check: finite, positive, bands within limits, exact only where allowed. */
+/** Structural check: finite, positive, bands within limits. */
 dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err);
 /** SHA-256 of the plan's meaning (not of its name), in hex; equal plans have equal digests.
  *  DPE_NO_MEMORY is the only error. */
@@ -206,7 +197,7 @@ int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n);
 struct dpe_rel {
     int band;      /**< -1 = masked; then the rest is 0 */
     double pq, pk; /**< pq_j(m), pk_j(n) */
-    double rel;    /**< pq − pk, or the exact form when plan->exact */
+    double rel;    /**< pq − pk */
     double scale;  /**< F, or 1 where the pair has the first band's maps */
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
@@ -216,10 +207,10 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t m);
 
 /** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
- *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
- *  evaluated in double, stored as float, times F on the side of queries after the first band. A
- * selection that packs keys needs fewer rows (dpe_selection_places), which `capacity` then is.
- * Constant maps and equal maps share a table. */
+ *  position list becomes one table [capacity][n_pairs], the angle float32(position) *
+ *  float32(inv_freq) as in Hugging Face code, cosine evaluated in double, stored as float, times F
+ * on the side of queries after the first band. A selection that packs keys needs fewer rows
+ * (dpe_selection_places), which `capacity` then is. Constant maps and equal maps share a table. */
 struct dpe_rotation {
     int64_t capacity, n_pairs;
     int n_tables;

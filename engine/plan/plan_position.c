@@ -76,10 +76,6 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
     rel.pq = map_position(&band->q, pair, m);
     rel.pk = map_position(&band->k, pair, n);
     rel.rel = rel.pq - rel.pk;
-    if (plan->exact) {
-        double lo = (double)band->lo;
-        rel.rel = floor(((double)(m - n) - lo) / band->q.scale[pair]) + lo;
-    }
     return rel;
 }
 
@@ -119,8 +115,7 @@ struct scaled_map {
     double scale;
 };
 
-/* The distinct maps of a plan in the order bands name them. The exact form rotates queries by whole
- * relative positions, for which the one table of an identity map is enough. */
+/* The distinct maps of a plan in the order bands name them. */
 static int distinct_maps(const struct dpe_plan *plan, struct scaled_map *maps, int *q_table,
                          int *k_table)
 {
@@ -130,12 +125,12 @@ static int distinct_maps(const struct dpe_plan *plan, struct scaled_map *maps, i
         const struct dpe_position_map *map = side % 2 == 0 ? &band->q : &band->k;
         const double scale = side_scale(plan, side / 2, side % 2 == 0);
         int found = 0;
-        while (found < n && !plan->exact &&
+        while (found < n &&
                !(maps[found].scale == scale && same_map(maps[found].map, map, plan->n_pairs))) {
             found++;
         }
         if (found == n) {
-            maps[n++] = (struct scaled_map){map, plan->exact ? 1.0 : scale};
+            maps[n++] = (struct scaled_map){map, scale};
         }
         *(side % 2 == 0 ? &q_table[side / 2] : &k_table[side / 2]) = found;
     }
@@ -148,8 +143,7 @@ static void fill_table(const struct dpe_plan *plan, const struct scaled_map *of,
     int64_t n_pairs = plan->n_pairs;
     int64_t turning = n_pairs - plan->n_still;
     double side = plan->still_factor > 0.0 ? plan->still_factor : 1.0;
-    /* The exact form rotates one side alone. */
-    float still = (float)(of->scale * (plan->exact ? side * side : side));
+    float still = (float)(of->scale * side);
     struct dpe_groups at = {0}; /* each thread's tokens increase */
 #pragma omp parallel for num_threads(n_threads) schedule(static)                                   \
     firstprivate(at) if ((end - first) * n_pairs > (1 << 14))
@@ -160,11 +154,8 @@ static void fill_table(const struct dpe_plan *plan, const struct scaled_map *of,
         }
         double coordinate = map_coordinate(of->map, x, &at);
         for (int64_t j = 0; j < turning; j++) {
-            double position = plan->exact ? (double)x : map_place(of->map, j, coordinate);
-            double angle = position * plan->inv_freq[j];
-            if (plan->angle == DPE_ANGLE_F32) {
-                angle = (double)((float)position * (float)plan->inv_freq[j]);
-            }
+            double position = map_place(of->map, j, coordinate);
+            double angle = (double)((float)position * (float)plan->inv_freq[j]);
             cosine[x * n_pairs + j] = (float)(of->scale * cos(angle));
             sine[x * n_pairs + j] = (float)(of->scale * sin(angle));
         }

@@ -234,8 +234,7 @@ void dpe_plan_stand_still(struct dpe_plan *plan)
 }
 
 dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
-                               int64_t length, enum dpe_angle_precision angle,
-                               struct dpe_plan *plan, struct dpe_error *err)
+                               int64_t length, struct dpe_plan *plan, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     struct dpe_config own = *config;
@@ -243,7 +242,6 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
         own.head_dim = own.rotary_dim = kind->head_dim;
     }
     DPE_TRY(dpe_plan_init_for(&made, &own, err));
-    made.angle = angle;
     made.selection = (struct dpe_selection){0};
     made.n_bands = 1;
     made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;

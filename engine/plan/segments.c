@@ -312,11 +312,11 @@ static dpe_status check_request(const struct dpe_plan *plan, struct dpe_tile_sha
                                 int64_t start, int64_t rows, struct dpe_error *err)
 {
     static const int64_t most = INT64_C(1) << 40;
-    if (plan->exact || shape.rows < 1 || shape.keys < 1 || shape.rows > 4096 || start < 0 ||
-        rows < 1 || start > most || rows > most) {
+    if (shape.rows < 1 || shape.keys < 1 || shape.rows > 4096 || start < 0 || rows < 1 ||
+        start > most || rows > most) {
         return dpe_fail(err, DPE_USAGE,
-                        "attention walk: expected a separable plan, tiles of up to 4096 rows and "
-                        "at least one query, found %d × %d and %lld queries from %lld",
+                        "attention walk: expected tiles of up to 4096 rows and at "
+                        "least one query, found %d × %d and %lld queries from %lld",
                         (int)shape.rows, (int)shape.keys, (long long)rows, (long long)start);
     }
     /* A block has at most start + rows keys per band and piece. */

@@ -97,7 +97,7 @@ struct dpe_walk {
 };
 
 /** The walk of queries start … start+rows−1. Query blocks are cut at the plan's chunk edges when
- *  chunks are no shorter than a block. The plan is not `exact` and passed dpe_plan_check; rows ≥ 1.
+ *  chunks are no shorter than a block. The plan passed dpe_plan_check; rows ≥ 1.
  *  DPE_NO_MEMORY; DPE_USAGE when the counts above would overflow. Free with dpe_walk_free. */
 dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_copies *q,
                          const struct dpe_rotated_copies *k, struct dpe_tile_shape shape,

@@ -285,7 +285,7 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
         if (c->kinds[kind].recurrent) {
             continue;
         }
-        DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err));
+        DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, plan, err));
         DPE_TRY(make_rotation(s, plan, &s->kind_rotations[kind], err));
     }
     return DPE_OK;
@@ -398,8 +398,10 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     /* dpe_session_create_untested reports an unknown device; that of another session is tested. */
     bool found = options->beside == NULL && dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
     /* What the device does not carry is refused without a test. */
-    bool carried = found && ops->supports(dpe_model_config(model), plan, NULL) == DPE_OK &&
-                   (ops->reads_kv || options->kv_type == DPE_KV_F32);
+    bool carried =
+        found &&
+        (ops->supports == NULL || ops->supports(dpe_model_config(model), plan, NULL) == DPE_OK) &&
+        (ops->reads_kv || options->kv_type == DPE_KV_F32);
     int64_t tokens = carried ? ops->self_test_tokens : 0;
     struct dpe_session_options with = *options;
     if (tokens > 0) {

@@ -101,14 +101,14 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                         "themselves",
                         plan->name, peers->size);
     }
-    if (config->late_norms && (plan->exact || dpe_selects(&plan->selection))) {
+    if (config->late_norms && dpe_selects(&plan->selection)) {
         return dpe_fail(err, DPE_USAGE,
                         "plan %s: the model (model_type %s) normalises heads after rotation, so a "
                         "score depends on both positions; expected a plan that gives both, without "
-                        "a selection of keys and not the exact form",
+                        "a selection of keys",
                         plan->name, config->model_type);
     }
-    return ops->supports(config, plan, err);
+    return ops->supports != NULL ? ops->supports(config, plan, err) : DPE_OK;
 }
 
 enum {

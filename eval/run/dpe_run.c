@@ -274,7 +274,6 @@ static dpe_status make_plan(const struct dpe_runner *run, int64_t length, struct
         .length = run->args->length > 0 ? run->args->length : length,
         .text = length,
         .official = true,
-        .angle = DPE_ANGLE_F32,
     };
     bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
     const char *fingerprint = compare ? dpe_model_fingerprint(run->model) : NULL;

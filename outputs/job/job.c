@@ -288,7 +288,6 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
         .config = dpe_model_config(job->model),
         .trained_length = job->trained_length,
         .length = length,
-        .angle = DPE_ANGLE_F32,
     };
 }
 

@@ -52,8 +52,8 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
  * for a plan's name; `room` for head_scale, and, where scales are not enough, bands, beside which
  * scales are 1. *holds: whether dpe_plan_of_table of the values is the same plan. It is for DPE and
  * Self-Extend with these groups, for Leaky ReRoPE, and for methods that change frequencies alone;
- * with all of those for every plan without an exact form or angles in float64. DPE_NO_MEMORY, and
- * as dpe_rope_native. */
+ * with all of those for every plan but one with a factor of the pairs that rotate alone, where
+ * heads rotate in part. DPE_NO_MEMORY, and as dpe_rope_native. */
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *room, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err);

@@ -474,12 +474,9 @@ dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan
     };
     DPE_TRY(dpe_table_of_plan(plan, context, numbers + 3 * plan->n_pairs, &values, &holds, err));
     if (!holds) {
-        return dpe_fail(err, DPE_USAGE, "%s",
-                        plan->still_factor > 0.0 && !plan->exact
-                            ? "a table has no factor for the pairs that rotate alone, of heads "
-                              "that rotate in part; expected a=1, or logit-scale for all pairs"
-                            : "a table holds every plan but those with exact=1 or angles in "
-                              "float64");
+        return dpe_fail(err, DPE_USAGE,
+                        "a table has no factor for the pairs that rotate alone, of heads that "
+                        "rotate in part; expected a=1, or logit-scale for all pairs");
     }
     if (values.n_bands > 0) {
         values.n_groups = 1; /* bands know no groups */

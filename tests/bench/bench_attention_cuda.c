@@ -211,8 +211,7 @@ static struct dpe_plan make_plan(const char *method, int64_t rows, int64_t d)
     const struct dpe_plan_context context = {.config = &config,
                                              .trained_length = 8192,
                                              .length = rows < 8192 ? 8192 : rows,
-                                             .official = true,
-                                             .angle = DPE_ANGLE_F32};
+                                             .official = true};
     check_status(dpe_plan_make(method, &context, &plan, &err), method, &err);
     /* A mask that differs between heads: far keys then lie there per query head. */
     if (strncmp(method, "dpe", 3) == 0) {

@@ -44,8 +44,7 @@ static inline struct dpe_config config_of(int64_t head_dim, int64_t max_position
 static inline struct dpe_plan_context context_of(const struct dpe_config *config, int64_t trained,
                                                  int64_t length)
 {
-    return (struct dpe_plan_context){
-        .config = config, .trained_length = trained, .length = length, .angle = DPE_ANGLE_F32};
+    return (struct dpe_plan_context){.config = config, .trained_length = trained, .length = length};
 }
 
 /** Parameters whose lengths are a list as of --lengths, or "auto". */

@@ -182,8 +182,7 @@ static void a_name_is_a_table(void **state)
                                         "dope",
                                         "select:k=8",
                                         "select:over=lampe"};
-    static const char *const none[] = {"self-extend:exact=1"};
-    char line[256], text[128];
+    char line[256];
     (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         snprintf(line, sizeof line, "--method %s " MODEL SHORT "--length 512 --force -o named.h5",
@@ -191,11 +190,6 @@ static void a_name_is_a_table(void **state)
         export(line, 0, NULL);
         assert_int_equal(schema_check("named.h5"), 0);
         expect_one_plan(specs[i], "--table named.h5");
-    }
-    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        snprintf(line, sizeof line, "--method %s " MODEL "--length 512 -o no.h5", none[i]);
-        snprintf(text, sizeof text, "--method %s: a table holds", none[i]);
-        export(line, 64, text);
     }
     export("--method yarn " MODEL "--length 256 -o no.h5", 64,
            "expected more than the trained length");

@@ -399,8 +399,6 @@ def methods():
                  rel=np.where(D < 7, D, 7 + (D - 7) / 2.6), query=log_n())
     yield Method("self-extend:window=9,group=4", rel=grouped(9, 4))
     yield Method("self-extend:window=16,group=8", rel=grouped(16, 8))
-    yield Method("self-extend:window=9,group=4,exact=1",
-                 rel=np.where(D < 9, D, (D - 9) // 4 + 9))
     yield Method("dpe:window=7,groups=4,scales=1/2.5/8/3", rel=dpe(7, [1, 2.5, 8, 3]))
     yield Method("dpe:window=8,groups=4,scales=4/2/2/8", rel=dpe(8, [4, 2, 2, 8], MASK), masked=True)
     yield Method("dca:chunk=18,local=5,official=0", rel=dca(18, 5))

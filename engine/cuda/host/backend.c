@@ -203,13 +203,6 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda does not %s yet (%s); use --device cpu",
                         missing, plan->name);
     }
-    if (plan->exact) {
-        return dpe_fail(
-            err, DPE_NO_DEVICE,
-            "device cuda supports only the separable form of a plan, found the exact form "
-            "(%s); use --device reference, or remove exact=1",
-            plan->name);
-    }
     const struct dpe_recurrent *r = &config->recurrent;
     if (r->value_heads > 0 && !dpe_recur_supports(r)) {
         return dpe_fail(err, DPE_NO_DEVICE,

@@ -18,7 +18,6 @@ struct dpe_plan_context {
     int64_t text;           /**< the most tokens of the text that is run; 0: `length`, which may be
                                  more, as a user chose it */
     bool official; /**< switches that official codes carry silently; engine/README.md lists them */
-    enum dpe_angle_precision angle;
     const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan
                            made from the context that selects nothing gets this selection */
 };
@@ -95,7 +94,6 @@ struct dpe_dpe_params {
     const double *scale;  /**< s_g [n_groups], finite, ≥ 1 */
     const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied; NULL with
                                `frequencies` */
-    bool exact;           /**< not with `frequencies` */
     /* Of plans of other methods that a table can hold (outputs/SCHEMA.md, "Other methods"). */
     bool unrounded;         /**< far positions are not rounded, as in Leaky ReRoPE */
     const double *inv_freq; /**< [n_pairs], what the pairs rotate by, as YaRN chooses it; NULL: the

@@ -49,8 +49,6 @@ static void build_groups(struct dpe_spec *spec, struct dpe_plan *plan, const cha
         (double)dpe_spec_tokens(spec, key, (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
     if (split) {
         edges[1] = (int32_t)dpe_spec_whole(spec, "split", n_pairs / 2, 0, n_pairs);
-    } else {
-        params.exact = dpe_spec_flag(spec, "exact", false);
     }
     dpe_spec_native(spec, plan);
     dpe_plan_add_dpe_bands(&params, plan);
@@ -145,7 +143,6 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     n = n > n_lengths ? n : n_lengths;
     int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : dpe_least(most, 8), 1, most);
-    params.exact = dpe_spec_flag(spec, "exact", false);
     dpe_spec_native(spec, plan);
     if (n > 1 && n != groups) {
         dpe_spec_fail(spec,
@@ -237,11 +234,11 @@ const struct dpe_method dpe_band_methods[] = {
      "distances beyond the window are divided by the scale, not rounded (Su 2023); official adds "
      "log-n",
      build_leaky_rerope},
-    {"self-extend\twindow=min(1024;L0/8) group=2L/L0 exact=0\t"
+    {"self-extend\twindow=min(1024;L0/8) group=2L/L0\t"
      "positions beyond the window are grouped (Jin et al. 2024); adds floor(w/s), as released "
      "decode does, released prefill w/s",
      build_self_extend},
-    {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8 exact=0\t"
+    {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8\t"
      "positions beyond the window are grouped, each range of pairs by its own scale, "
      "scale = max(1, L/length), which Lu et al. 2025 round down; adds floor(w/s), released prefill "
      "w/s; without the first four keys a formula of L/L0, of which nothing was measured",
@@ -300,7 +297,6 @@ void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan
             far->q.offset[j] = (double)window - (params->unrounded ? kept : floor(kept));
         }
     }
-    plan->exact = params->exact;
 }
 
 /* One band, the frequencies of each group divided by its scale. */
@@ -319,10 +315,10 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
 {
     int64_t n_pairs = config->head_dim / 2;
     if (params->frequencies &&
-        (params->mask != NULL || params->exact || params->unrounded || params->inv_freq != NULL)) {
+        (params->mask != NULL || params->unrounded || params->inv_freq != NULL)) {
         return dpe_fail(err, DPE_USAGE,
                         "frequencies: a factor of a frequency holds for every head and distance; "
-                        "leave out the key pairs, exact and what other methods have");
+                        "leave out the key pairs and what other methods have");
     }
     if (!params->frequencies && (params->window < 1 || params->window > DPE_MOST_TOKENS)) {
         return dpe_fail(err, DPE_USAGE,
@@ -351,9 +347,8 @@ static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
     char *const name = plan->name, near[48], text[DPE_TEMPERATURE_TEXT];
     snprintf(near, sizeof near, "dpe:window=%" PRId64, params->window);
     snprintf(name, sizeof plan->name,
-             "%s%s%s%s%s%cscales=", params->frequencies ? "frequencies" : near,
-             params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "",
-             params->unrounded ? ",unrounded" : "",
+             "%s%s%s%s%cscales=", params->frequencies ? "frequencies" : near,
+             params->mask != NULL ? ",masked" : "", params->unrounded ? ",unrounded" : "",
              params->inv_freq != NULL ? ",other frequencies" : "", params->frequencies ? ':' : ',');
     for (int g = 0; g < params->n_groups; g++) {
         dpe_append(name, sizeof plan->name, "%s%.15g", g == 0 ? "" : "/", params->scale[g]);
@@ -372,7 +367,6 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     DPE_TRY(check_dpe(params, context->config, err));
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_TRY(dpe_plan_init_for(&made, context->config, err));
-    made.angle = context->angle;
     DPE_TRY(dpe_plan_keep_native(context, &made, err));
     if (params->frequencies) {
         divide_frequencies(params, &made);

@@ -451,7 +451,6 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_TRY(dpe_plan_init_for(&made, spec->context->config, spec->err));
-    made.angle = spec->context->angle;
     if (dpe_config_still(spec->context->config) && strcmp(spec->method, "rope") != 0) {
         return dpe_fail(spec->err, DPE_USAGE,
                         "method %s: %s, so a method "

@@ -25,7 +25,6 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
         .length = length,
         .text = text,
         .official = true,
-        .angle = DPE_ANGLE_F32,
     };
     const char *fingerprint = args->other_model ? NULL : dpe_model_fingerprint(world->model);
     struct dpe_serve_plan *added = &world->plans[world->n_plans];

@@ -45,10 +45,8 @@ static const char *const specs[] = {
     "rerope",
     "leaky-rerope:window=5,scale=4.3",
     "self-extend:window=9,group=4",
-    "self-extend:window=9,group=4,exact=1",
     "dpe:window=7,scales=1/2.5/8",
-    "dpe:window=7,scales=1/2.5/8,exact=1",
-    "dpe:window=7,scales=1/2.5/8,exact=1,far-scale=1.4",
+    "dpe:window=7,scales=1/2.5/8,far-scale=1.4",
     "dca:chunk=24,local=7,far-scale=0.7",
     "dca:chunk=24,local=7",
     "string:window=3",
@@ -98,13 +96,10 @@ static void free_inputs(struct inputs *in)
     free(in->v);
 }
 
-static struct dpe_plan make(const char *spec, enum dpe_angle_precision angle, bool masked)
+static struct dpe_plan make(const char *spec, bool masked)
 {
-    const struct dpe_plan_context context = {.config = &config,
-                                             .trained_length = TRAINED,
-                                             .length = TOKENS,
-                                             .official = true,
-                                             .angle = angle};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = TRAINED, .length = TOKENS, .official = true};
     struct dpe_plan plan;
     struct dpe_error err = {0};
     if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
@@ -169,7 +164,13 @@ static struct outputs run(const struct dpe_plan *plan, const struct inputs *in, 
     return o;
 }
 
-/* Logit by the definition: complex numbers, angle θ·rel in double. */
+/* An angle as Hugging Face code rounds it. */
+static double rounded(double position, double frequency)
+{
+    return (double)((float)position * (float)frequency);
+}
+
+/* Logit by the definition: complex numbers in double. */
 static double direct_logit(const struct dpe_plan *plan, const struct inputs *in, int64_t layer,
                            int64_t head, int64_t m, int64_t n)
 {
@@ -181,7 +182,7 @@ static double direct_logit(const struct dpe_plan *plan, const struct inputs *in,
         if (rel.band < 0) {
             return -INFINITY;
         }
-        double angle = rel.rel * plan->inv_freq[j];
+        double angle = rounded(rel.pq, plan->inv_freq[j]) - rounded(rel.pk, plan->inv_freq[j]);
         double qx = (double)q[j];
         double qy = (double)q[j + PAIRS];
         double kx = (double)k[j];
@@ -215,7 +216,7 @@ static void every_method_is_its_definition(void **state)
     (void)state;
     struct inputs in = make_inputs(2.0);
     for (int i = 0; i < 2 * N_SPECS; i++) {
-        struct dpe_plan plan = make(specs[i / 2], DPE_ANGLE_F64, i % 2 == 1);
+        struct dpe_plan plan = make(specs[i / 2], i % 2 == 1);
         int64_t layer = i % LAYERS;
         struct outputs o = run(&plan, &in, layer, 0, TOKENS, 2);
         for (int64_t item = 0; item < TOKENS * HEADS; item++) {
@@ -237,7 +238,7 @@ static void any_start_and_thread_count_give_the_same_bits(void **state)
     (void)state;
     struct inputs in = make_inputs(2.0);
     for (int i = 0; i < N_SPECS; i++) {
-        struct dpe_plan plan = make(specs[i], DPE_ANGLE_F32, true);
+        struct dpe_plan plan = make(specs[i], true);
         struct outputs whole = run(&plan, &in, 1, 0, TOKENS, 1);
         struct outputs tail = run(&plan, &in, 1, 91, TOKENS - 91, 3);
         size_t n = (size_t)(TOKENS - 91) * HEADS;
@@ -253,7 +254,7 @@ static void any_start_and_thread_count_give_the_same_bits(void **state)
 static void closed_forms(void **state)
 {
     (void)state;
-    struct dpe_plan plan = make("dpe:window=7,scales=4", DPE_ANGLE_F32, false);
+    struct dpe_plan plan = make("dpe:window=7,scales=4", false);
     /* Queries of zero weigh all keys alike: the mean of the values so far, ln of their number. */
     struct inputs in = make_inputs(2.0);
     memset(in.q, 0, (size_t)TOKENS * HEADS * DIM * sizeof(float));
@@ -286,7 +287,7 @@ static void closed_forms(void **state)
 static void rows_that_see_no_key_are_zero(void **state)
 {
     (void)state;
-    struct dpe_plan plan = make("rope", DPE_ANGLE_F32, false);
+    struct dpe_plan plan = make("rope", false);
     plan.bands[0].lo = 5; /* distances below 5 are masked */
     struct inputs in = make_inputs(2.0);
     struct outputs o = run(&plan, &in, 0, 0, 8, 1);
@@ -305,7 +306,7 @@ static void rows_that_see_no_key_are_zero(void **state)
 static void nan_is_not_swallowed(void **state)
 {
     (void)state;
-    struct dpe_plan plan = make("dpe:window=7,scales=4", DPE_ANGLE_F32, false);
+    struct dpe_plan plan = make("dpe:window=7,scales=4", false);
     struct inputs in = make_inputs(2.0);
     in.k[20 * DIM + 3] = NAN; /* key 20 of KV head 0 */
     struct outputs o = run(&plan, &in, 0, 0, TOKENS, 1);
@@ -328,9 +329,9 @@ static void one_pass_is_two_merged(void **state)
                                             "streaming-llm:window=20"};
     struct inputs in = make_inputs(2.0);
     for (size_t i = 0; i < sizeof two_bands / sizeof two_bands[0]; i++) {
-        struct dpe_plan both = make(two_bands[i], DPE_ANGLE_F32, i % 2 == 0);
-        struct dpe_plan near_only = make(two_bands[i], DPE_ANGLE_F32, i % 2 == 0);
-        struct dpe_plan far_only = make(two_bands[i], DPE_ANGLE_F32, i % 2 == 0);
+        struct dpe_plan both = make(two_bands[i], i % 2 == 0);
+        struct dpe_plan near_only = make(two_bands[i], i % 2 == 0);
+        struct dpe_plan far_only = make(two_bands[i], i % 2 == 0);
         near_only.n_bands = 1;
         /* Pairs outside the mask need the first band's maps, so it stays and matches nothing. */
         far_only.bands[0].lo = TOKENS;
@@ -375,36 +376,27 @@ static void tables_are_shared_and_hold_the_evaluator(void **state)
     static const struct {
         const char *spec;
         int n_tables;
-    } cases[] = {{"rope", 1},
-                 {"rerope", 3},
-                 {"dpe:window=7,scales=1/2.5/8", 3},
-                 {"dca", 3},
-                 {"string:window=3", 2},
-                 {"streaming-llm:window=20", 2},
-                 {"lm-infinite", 3},
-                 {"dpe:scales=4,exact=1", 1},
-                 {"dpe:window=8,scales=1", 1}};
-    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
-        bool f32 = i % 2 == 0;
-        struct dpe_plan plan = make(cases[i / 2].spec, f32 ? DPE_ANGLE_F32 : DPE_ANGLE_F64, false);
+    } cases[] = {{"rope", 1},        {"rerope", 3},          {"dpe:window=7,scales=1/2.5/8", 3},
+                 {"dca", 3},         {"string:window=3", 2}, {"streaming-llm:window=20", 2},
+                 {"lm-infinite", 3}, {"dpe:scales=4", 3},    {"dpe:window=8,scales=1", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_plan plan = make(cases[i].spec, false);
         struct dpe_rotation rotation;
         struct dpe_error err = {0};
         assert_int_equal(dpe_rotation_make(&plan, TOKENS, 1, &rotation, &err), DPE_OK);
-        assert_int_equal(rotation.n_tables, cases[i / 2].n_tables);
+        assert_int_equal(rotation.n_tables, cases[i].n_tables);
         assert_true(dpe_rotation_bytes(&plan, TOKENS) ==
                     (uint64_t)rotation.n_tables * TOKENS * PAIRS * 2 * sizeof(float));
-        for (int64_t m = 0; m < TOKENS && !plan.exact; m++) {
+        for (int64_t m = 0; m < TOKENS; m++) {
             for (int64_t j = 0; j < PAIRS; j++) {
                 struct dpe_rel rel = dpe_plan_position(&plan, 0, 0, j, m, m / 2);
                 if (rel.band < 0) {
                     continue;
                 }
-                double angle = f32 ? (double)((float)rel.pq * (float)plan.inv_freq[j])
-                                   : rel.pq * plan.inv_freq[j];
+                double angle = rounded(rel.pq, plan.inv_freq[j]);
                 int table = rotation.q_table[rel.band];
                 assert_true(rotation.cos[table][m * PAIRS + j] == (float)cos(angle));
-                angle = f32 ? (double)((float)rel.pk * (float)plan.inv_freq[j])
-                            : rel.pk * plan.inv_freq[j];
+                angle = rounded(rel.pk, plan.inv_freq[j]);
                 table = rotation.k_table[rel.band];
                 assert_true(rotation.sin[table][m / 2 * PAIRS + j] == (float)sin(angle));
             }
@@ -412,7 +404,7 @@ static void tables_are_shared_and_hold_the_evaluator(void **state)
         dpe_rotation_free(&rotation);
         dpe_plan_free(&plan);
     }
-    struct dpe_plan plan = make("rope", DPE_ANGLE_F32, false);
+    struct dpe_plan plan = make("rope", false);
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
     assert_int_equal(dpe_rotation_make(&plan, INT64_MAX / 4, 1, &rotation, &err), DPE_NO_MEMORY);

@@ -515,15 +515,6 @@ static void a_gate_hands_nan_through(void **state)
     }
 }
 
-static void exact_plans_are_refused(void **state)
-{
-    (void)state;
-    struct dpe_error err = {0};
-    struct dpe_plan plan = {.name = "dpe:exact=1", .exact = true};
-    assert_int_equal(dpe_ops_cpu()->supports(NULL, &plan, &err), DPE_NO_DEVICE);
-    assert_non_null(strstr(err.text, "reference"));
-}
-
 /* Any number of logits, some far below the largest, against double. */
 static void log_sums_are_near_double(void **state)
 {
@@ -667,7 +658,6 @@ int main(void)
         cmocka_unit_test(products_in_bfloat16),
         cmocka_unit_test(norms_and_gates),
         cmocka_unit_test(a_gate_hands_nan_through),
-        cmocka_unit_test(exact_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, find_kernels, NULL);
 }

@@ -48,13 +48,10 @@ static char *read_golden(const char *name, size_t *n)
     return bytes;
 }
 
-static struct dpe_plan make(const char *spec, enum dpe_angle_precision angle)
+static struct dpe_plan make(const char *spec)
 {
-    const struct dpe_plan_context context = {.config = &config,
-                                             .trained_length = TRAINED,
-                                             .length = TOKENS,
-                                             .official = false,
-                                             .angle = angle};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = TRAINED, .length = TOKENS, .official = false};
     struct dpe_plan plan;
     struct dpe_error err = {0};
     config.rope.theta = theta;
@@ -170,12 +167,11 @@ static int check_case(const char *spec, bool masked, const struct golden *golden
         want[i] = (double)expected[i];
     }
     for (int fast = 0; fast < 2; fast++) {
-        struct dpe_plan plan = make(spec, DPE_ANGLE_F64);
+        struct dpe_plan plan = make(spec);
         if (masked) {
             mask_plan(&plan);
         }
-        /* The fast backend leaves exact plans to the reference. */
-        for (size_t s = 0; s < sizeof steps / sizeof steps[0] && !(fast && plan.exact); s++) {
+        for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++) {
             char what[256];
             snprintf(what, sizeof what, "%s%s, %s, %lld rows at a time", spec,
                      masked ? " masked" : "", fast ? "cpu" : "reference", (long long)steps[s]);
@@ -243,7 +239,7 @@ static void a_wrong_window_is_seen(void **state)
         if (strcmp(line, "self-extend:window=9,group=4") == 0) {
             const float *own = expected + n * TOKENS * ROW;
             float out[TOKENS * ROW];
-            struct dpe_plan plan = make("self-extend:window=10,group=4", DPE_ANGLE_F64);
+            struct dpe_plan plan = make("self-extend:window=10,group=4");
             run(&plan, golden.values, golden.values + TOKENS * ROW,
                 golden.values + TOKENS * (ROW + DIM), true, TOKENS, out);
             double worst = 0.0;
@@ -269,7 +265,7 @@ static void frequencies_are_those_of_transformers(void **state)
         char *numbers = strchr(line, ' ');
         assert_non_null(numbers);
         *numbers++ = '\0';
-        struct dpe_plan plan = make(line, DPE_ANGLE_F32);
+        struct dpe_plan plan = make(line);
         double a = strtod(numbers, &numbers);
         assert_true(fabs(plan.temperature.logit_scale - a * a) < 1e-6 * a * a);
         for (int j = 0; j < PAIRS; j++) {

@@ -424,7 +424,8 @@ static void every_row_is_held_by_the_struct(void **state)
 
 /* ------------------------------------------------------------------------ identities of DPE */
 
-static void exact_and_separable_differ_by_rounding(void **state)
+/* The form in the paper is ⌊(Δ − w)/s⌋ + w. */
+static void positions_differ_from_the_papers_by_rounding(void **state)
 {
     (void)state;
     static const struct {
@@ -436,20 +437,15 @@ static void exact_and_separable_differ_by_rounding(void **state)
                  {"dpe:window=20,groups=1,scales=2.5", 2.5, true},
                  {"dpe:window=22,groups=1,scales=4.5", 4.5, false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char spec[128];
-        snprintf(spec, sizeof spec, "%s,exact=1", cases[i].spec);
         struct dpe_plan separable = make(cases[i].spec, false);
-        struct dpe_plan exact = make(spec, false);
         int64_t counts[3] = {0};
         double window = (double)separable.bands[0].hi;
         for (int64_t m = 0; m < LENGTH; m++) {
             for (int64_t n = 0; n <= m; n++) {
                 double a = dpe_plan_position(&separable, 0, 0, 0, m, n).rel;
-                double b = dpe_plan_position(&exact, 0, 0, 0, m, n).rel;
                 double delta = (double)(m - n);
-                double want =
+                double b =
                     delta < window ? delta : floor((delta - window) / cases[i].scale) + window;
-                assert_true(b == want);
                 assert_true(a - b == 0.0 || a - b == 1.0 || a - b == 2.0);
                 counts[(int)(a - b)]++;
             }
@@ -457,7 +453,6 @@ static void exact_and_separable_differ_by_rounding(void **state)
         assert_true(counts[0] > 0 && counts[1] > 0);
         assert_true((counts[2] == 0) == cases[i].divides);
         dpe_plan_free(&separable);
-        dpe_plan_free(&exact);
     }
 }
 
@@ -579,7 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_held_by_the_struct),
-        cmocka_unit_test(exact_and_separable_differ_by_rounding),
+        cmocka_unit_test(positions_differ_from_the_papers_by_rounding),
         cmocka_unit_test(self_extend_is_dpe_with_one_group),
         cmocka_unit_test(a_window_over_all_is_rope),
         cmocka_unit_test(factors_of_queries_are_their_formulas),

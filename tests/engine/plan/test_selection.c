@@ -407,8 +407,6 @@ static void a_plan_gets_a_selection(void **state)
         context.select = refused[i];
         assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_USAGE);
     }
-    context.select = "k=1";
-    assert_int_equal(dpe_plan_make("self-extend:exact=1", &context, &plan, &err), DPE_USAGE);
 }
 
 static void refusals(void **state)
@@ -427,7 +425,6 @@ static void refusals(void **state)
         {"select:unit=heads", "unit: expected one of head, kv-head, layer, found \"heads\""},
         {"select:representative=attended,block=4,attended=5", "attended: expected a whole number"},
         {"select:representative=probability,last=0", "last: expected a whole number from 1"},
-        {"select:over=self-extend:exact=1", "the exact form does not go with a selection"},
         {"moba:k=0", "k: expected a whole number from 1"},
         {"moba:over=rope", "unknown key 'over'"},
     };

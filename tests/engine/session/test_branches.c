@@ -134,7 +134,6 @@ static void batched_is_one_by_one(void **state)
             one_plan(&tiny, devices[d], specs[i / 2], i % 2 == 1, i % 3 == 0 ? 0 : 17 + i % 7);
         }
     }
-    one_plan(&tiny, "reference", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", true, 21);
     tiny_close(&tiny);
     tiny = tiny_open("qwen2");
     for (int d = 0; d < N_DEVICES; d++) {

@@ -26,11 +26,6 @@ static void misuse_is_named(void **state)
     assert_non_null(strstr(err.text, "'abacus'; devices: "));
     assert_non_null(strstr(err.text, "reference"));
     dpe_plan_free(&plan);
-    const struct dpe_session_options fast = {.device = "cpu", .capacity = 8};
-    plan = tiny_plan(&tiny, "dpe:window=5,scales=4,exact=1", 40);
-    assert_int_equal(dpe_session_create(tiny.model, &plan, &fast, &session, &err), DPE_NO_DEVICE);
-    assert_non_null(strstr(err.text, "exact"));
-    dpe_plan_free(&plan);
 
     for (int d = 0; d < N_DEVICES; d++) {
         float logits[VOCAB];

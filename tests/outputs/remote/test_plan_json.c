@@ -113,22 +113,6 @@ static void every_method_comes_back(void **state)
     }
 }
 
-static void no_table_holds_an_exact_form(void **state)
-{
-    struct dpe_plan plan;
-    struct dpe_table *table = NULL;
-    struct dpe_error err = {0};
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            dpe_plan_make(i == 0 ? "self-extend:exact=1" : "lampe", &context, &plan, NULL), DPE_OK);
-        plan.angle = i == 0 ? DPE_ANGLE_F32 : DPE_ANGLE_F64;
-        assert_int_equal(dpe_table_for_plan(&plan, &context, "f00d", 0, &table, &err), DPE_USAGE);
-        assert_non_null(strstr(err.text, "a table holds every plan but"));
-        dpe_plan_free(&plan);
-    }
-}
-
 /* The factor of yarn and the like is on the pairs that rotate; where others do not, no table has
  * one for these alone. Without it the same methods are held. */
 static void no_table_has_a_factor_for_rotated_pairs_alone(void **state)
@@ -204,7 +188,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_comes_back),
-        cmocka_unit_test(no_table_holds_an_exact_form),
         cmocka_unit_test(no_table_has_a_factor_for_rotated_pairs_alone),
         cmocka_unit_test(what_is_no_plan_is_refused),
     };

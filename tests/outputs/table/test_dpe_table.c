@@ -321,7 +321,7 @@ static void a_table_is_a_plan_of_bands(void **state)
                                         "adagrope",
                                         "dope:from=3",
                                         "rope:infoscale=256"};
-    static const char *const none[] = {"select:k=4", "self-extend:exact=1"};
+    static const char *const none[] = {"select:k=4"};
     enum { ROW = DPE_TABLE_BAND_NUMBERS + 2 * PAIRS, N_HELD = sizeof specs / sizeof specs[0] };
     for (size_t i = 0; i < (sizeof specs + sizeof none) / sizeof specs[0]; i++) {
         bool can = i < N_HELD;

@@ -63,8 +63,6 @@ static void refusals(void **state)
         {"llama", "infllm:block=5000", NULL,
          "device cuda does not represent blocks of more than 4096 keys by what attends to them "
          "yet"},
-        {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,
-         "device cuda supports only the separable form of a plan"},
     };
     device("");
     setenv("DPE_DEVICE_SELF_TEST", "40", 1); /* not even that */
