@@ -78,7 +78,7 @@ static struct value run_none(struct render *render, const struct node *node)
 
 static struct value run_name(struct render *render, const struct node *node)
 {
-    const struct value *value = dpe_template_lookup(render->scope, node->name);
+    const struct value *value = dpe_template_lookup(render, node->name);
     if (value != NULL) {
         return *value;
     }

@@ -323,8 +323,9 @@ void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
 /** NULL when it is not there. */
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key);
-/** The same of a variable or an argument, whose key is a string; without a step. */
-struct value *dpe_template_named(const struct pairs *pairs, struct dpe_span name);
+/** The same of a variable or an argument, whose key is a string; few of them count no step. */
+struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
+                                 struct dpe_span name);
 /** Set that of a name, likewise. */
 void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
                        struct value value);
@@ -423,7 +424,8 @@ struct value dpe_template_capture(struct render *render, const struct node *body
 /** loop(values) */
 struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
                                     const struct args *args);
-const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
+/** The variable of the innermost scope that has it, or NULL. */
+const struct value *dpe_template_lookup(struct render *render, struct dpe_span name);
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */

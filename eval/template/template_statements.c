@@ -27,11 +27,11 @@ static struct scope *next_scope(struct render *render, struct scope *last, struc
     return last;
 }
 
-const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name)
+const struct value *dpe_template_lookup(struct render *render, struct dpe_span name)
 {
     const struct value *value = NULL;
-    for (; scope != NULL && value == NULL; scope = scope->outer) {
-        value = dpe_template_named(&scope->variables, name);
+    for (const struct scope *at = render->scope; at != NULL && value == NULL; at = at->outer) {
+        value = dpe_template_named(render, &at->variables, name);
     }
     return value;
 }
@@ -84,7 +84,7 @@ static void assign(struct render *render, const struct node *target, struct valu
         dpe_template_name(render, &render->scope->variables, target->name, value);
         return;
     }
-    const struct value *space = dpe_template_lookup(render->scope, target->name);
+    const struct value *space = dpe_template_lookup(render, target->name);
     if (space == NULL || space->kind != KIND_NAMESPACE) {
         dpe_template_fail(render, "'%.*s' is no namespace, so that its members cannot be set",
                           SHOWN(target->name));
