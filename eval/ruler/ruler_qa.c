@@ -207,7 +207,7 @@ static dpe_status add_paragraph(struct reading *reading, const json_t *context, 
                      err);
     }
     if (json_array_size(pair) > 2) {
-        return lacks(reading, "a paragraph of two parts, title and sentences", err);
+        return lacks(reading, "a paragraph of more than two parts", err);
     }
     if (!dpe_hotpotqa_put(title, sentences, &text)) {
         return lacks(reading, "a sentence that is no text", err);
@@ -244,7 +244,7 @@ static dpe_status read_hotpotqa(struct reading *reading, const json_t *row, stru
 
 /* -------------------------------------------------------------------------------------- either */
 
-/* The row at *at, which moves behind it. */
+/* The row at *at, which moves to its end. */
 static dpe_status read_row(struct reading *reading, const char *bytes, size_t n, size_t *at,
                            enum dpe_qa_set set, struct dpe_error *err)
 {

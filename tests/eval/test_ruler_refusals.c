@@ -156,7 +156,7 @@ static void question_files_are_checked(void **state)
         {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[]]}]",
          "a paragraph without a title"},
         {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\", [\"s\"], 3]]}]",
-         "of two parts"},
+         "a paragraph of more than two parts"},
         {"[]", "found none"},
         {"{\"data\": []}", "a question without \"question\""},
         {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [\"t\"]}}",
