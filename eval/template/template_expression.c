@@ -303,7 +303,7 @@ static struct node *argument(struct parse *parse)
     return node;
 }
 
-/* Arguments behind "(", which is taken, up to ")". */
+/* Arguments after "(", which is taken, up to ")". */
 static struct node *arguments(struct parse *parse)
 {
     bool named = false;
@@ -319,7 +319,7 @@ static struct node *arguments(struct parse *parse)
     return list;
 }
 
-/* What stands between [ and ] behind `whole`: an index, or start:stop:step. */
+/* What stands between [ and ] after `whole`: an index, or start:stop:step. */
 static struct node *subscript(struct parse *parse, struct node *whole)
 {
     struct node *node = of(parse, run_slice, whole, NULL);

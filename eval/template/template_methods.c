@@ -176,7 +176,7 @@ static struct value do_join(struct render *render, struct args *args)
     return dpe_template_built(&built);
 }
 
-/* A bound of find(), within 0 … n characters; a start may lie behind them. */
+/* A bound of find(), within 0 … n characters; a start may lie after them. */
 static int64_t bound(int64_t at, int64_t n)
 {
     return dpe_most(at < 0 ? at + n : at, 0);
