@@ -11,15 +11,20 @@ static const char blank[] = " \t\n\v\f\r";
 /* The state of reading a file. */
 struct reading {
     struct dpe_qa *qa;
-    size_t at;      /* where the row begins, in bytes of the file */
-    json_t *last;   /* row, or NULL */
-    size_t article; /* SQuAD in rows: of the row; one begins with another title */
+    size_t at;        /* where the row begins, in bytes of the file */
+    size_t paragraph; /* of the row, from 1; 0: of none yet */
+    json_t *last;     /* row, or NULL */
+    size_t article;   /* SQuAD in rows: of the row; one begins with another title */
 };
 
 static dpe_status lacks(const struct reading *reading, const char *what, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: found %s", reading->qa->path, reading->at + 1,
-                    what);
+    char place[40] = "";
+    if (reading->paragraph > 0) {
+        snprintf(place, sizeof place, " paragraph %zu:", reading->paragraph);
+    }
+    return dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu:%s found %s", reading->qa->path,
+                    reading->at + 1, place, what);
 }
 
 static const char *string(const json_t *object, const char *key)
@@ -121,9 +126,10 @@ static dpe_status read_question(const struct reading *reading, const json_t *fro
     return add_question(qa, text, &question, err);
 }
 
-static dpe_status read_paragraph(const struct reading *reading, const json_t *paragraph,
-                                 size_t group, struct dpe_error *err)
+static dpe_status read_paragraph(struct reading *reading, const json_t *paragraph, size_t group,
+                                 struct dpe_error *err)
 {
+    reading->paragraph++;
     const json_t *questions = json_object_get(paragraph, "qas");
     const char *context = string(paragraph, "context");
     size_t document = 0;
@@ -184,9 +190,10 @@ static const char *wrong_context(const json_t *context)
 }
 
 /* A paragraph as the next document. */
-static dpe_status add_paragraph(const struct reading *reading, const json_t *context, size_t i,
+static dpe_status add_paragraph(struct reading *reading, const json_t *context, size_t i,
                                 struct dpe_error *err)
 {
+    reading->paragraph = i + 1;
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     const json_t *pair = json_is_array(context) ? json_array_get(context, i) : NULL;
     const json_t *sentences = NULL;
@@ -200,7 +207,7 @@ static dpe_status add_paragraph(const struct reading *reading, const json_t *con
                      err);
     }
     if (json_array_size(pair) > 2) {
-        return lacks(reading, "a paragraph of two parts, title and sentences", err);
+        return lacks(reading, "a paragraph of more than two parts", err);
     }
     if (!dpe_hotpotqa_put(title, sentences, &text)) {
         return lacks(reading, "a sentence that is no text", err);
@@ -237,7 +244,7 @@ static dpe_status read_hotpotqa(struct reading *reading, const json_t *row, stru
 
 /* -------------------------------------------------------------------------------------- either */
 
-/* The row at *at, which moves behind it. */
+/* The row at *at, which moves to its end. */
 static dpe_status read_row(struct reading *reading, const char *bytes, size_t n, size_t *at,
                            enum dpe_qa_set set, struct dpe_error *err)
 {
@@ -250,6 +257,7 @@ static dpe_status read_row(struct reading *reading, const char *bytes, size_t n,
             "%s: byte %zu: %s", reading->qa->path, *at + (size_t)error.position + 1, error.text);
     }
     reading->at = *at;
+    reading->paragraph = 0;
     *at += (size_t)error.position;
     dpe_status status =
         set == DPE_QA_SQUAD ? read_squad(reading, row, err) : read_hotpotqa(reading, row, err);
@@ -267,15 +275,15 @@ static dpe_status read_rows(struct reading *reading, const char *bytes, size_t n
     const bool rows = list || bytes[at] == '{';
     at += list;
     at += strspn(bytes + at, blank);
-    while (bytes[at] == '{') {
+    for (bool more = bytes[at] == '{'; more;) {
         DPE_TRY(read_row(reading, bytes, n, &at, set, err));
         at += strspn(bytes + at, blank);
-        if (list && bytes[at] == ',') {
-            at += 1 + strspn(bytes + at + 1, blank);
-        }
+        more = bytes[at] == (list ? ',' : '{');
+        at += list && more ? 1 + strspn(bytes + at + 1, blank) : 0;
     }
-    at += list && bytes[at] == ']' ? 1 + strspn(bytes + at + 1, blank) : 0;
-    return rows && at == n
+    const bool closed = !list || bytes[at] == ']';
+    at += list && closed ? 1 + strspn(bytes + at + 1, blank) : 0;
+    return rows && closed && at == n
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: expected %s", reading->qa->path, at + 1,
                           list ? "'{', or the list's end" : "'[' or '{'");

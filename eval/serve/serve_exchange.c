@@ -340,7 +340,7 @@ void dpe_serve_count_silence(struct dpe_serve_exchange *exchange, bool count)
 
 /* -------------------------------------------------------------------------------------- streams */
 
-/* Put "data: VALUE\n\n" behind what is there; NULL: the end. Takes the value. */
+/* Put "data: VALUE\n\n" after what is there; NULL: the end. Takes the value. */
 static void event(struct dpe_text *out, json_t *value)
 {
     DPE_OWNED char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : strdup("[DONE]");

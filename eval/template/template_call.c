@@ -17,10 +17,11 @@ static void add(struct render *render, struct args *args, struct value value)
 static void add_named(struct render *render, struct args *args, struct dpe_span name,
                       struct value value)
 {
-    if (dpe_template_named(&args->named, name) != NULL) {
+    const size_t before = args->named.n;
+    dpe_template_name(render, &args->named, name, value);
+    if (args->named.n == before) {
         dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(name));
     }
-    dpe_template_name(render, &args->named, name, value);
 }
 
 /* Takes the argument of that name out; false: there is none. */
@@ -185,7 +186,9 @@ struct value dpe_template_apply(struct render *render, const char *what, const s
     }
     used->of = of;
     used->how = known->how;
+    render->depth++; /* "map" may be what "map" applies */
     struct value result = known->call(render, used);
+    render->depth--;
     dpe_template_drop_args(render, bound);
     return result;
 }

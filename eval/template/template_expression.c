@@ -78,7 +78,7 @@ static struct value run_none(struct render *render, const struct node *node)
 
 static struct value run_name(struct render *render, const struct node *node)
 {
-    const struct value *value = dpe_template_lookup(render->scope, node->name);
+    const struct value *value = dpe_template_lookup(render, node->name);
     if (value != NULL) {
         return *value;
     }
@@ -303,7 +303,7 @@ static struct node *argument(struct parse *parse)
     return node;
 }
 
-/* Arguments behind "(", which is taken, up to ")". */
+/* Arguments after "(", which is taken, up to ")". */
 static struct node *arguments(struct parse *parse)
 {
     bool named = false;
@@ -319,7 +319,7 @@ static struct node *arguments(struct parse *parse)
     return list;
 }
 
-/* What stands between [ and ] behind `whole`: an index, or start:stop:step. */
+/* What stands between [ and ] after `whole`: an index, or start:stop:step. */
 static struct node *subscript(struct parse *parse, struct node *whole)
 {
     struct node *node = of(parse, run_slice, whole, NULL);

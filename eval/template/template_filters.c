@@ -303,6 +303,7 @@ static struct value do_int(struct render *render, struct args *args)
     if (of.kind != KIND_STRING) {
         return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of : fallback;
     }
+    dpe_template_step(render, of.text.n / 16);
     struct dpe_span trimmed = dpe_py_strip(of.text);
     if (base != 10 && of_base(trimmed, base, &integer)) {
         return dpe_template_int(integer);
@@ -318,7 +319,7 @@ static struct value do_float(struct render *render, struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
     double real = 0.0;
-    (void)render;
+    dpe_template_step(render, args->of.kind == KIND_STRING ? args->of.text.n / 16 : 0);
     if (dpe_template_number(args->of, &real) ||
         (args->of.kind == KIND_STRING && read_real(dpe_py_strip(args->of.text), &real))) {
         return dpe_template_float(real);

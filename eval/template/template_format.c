@@ -142,8 +142,9 @@ struct source {
 static struct value next_of(struct render *render, struct source *from, const struct dpe_span *name)
 {
     if (name != NULL) {
-        const struct value *found =
-            from->value.kind == KIND_DICT ? dpe_template_named(from->value.pairs, *name) : NULL;
+        const struct value *found = from->value.kind == KIND_DICT
+                                        ? dpe_template_named(render, from->value.pairs, *name)
+                                        : NULL;
         from->named = true;
         return found != NULL
                    ? *found
@@ -363,7 +364,7 @@ static struct value field_value(struct render *render, struct dpe_span name,
         }
         value = args->at[at];
     } else {
-        const struct value *named = dpe_template_named(&args->named, first);
+        const struct value *named = dpe_template_named(render, &args->named, first);
         if (named == NULL || named->kind == KIND_UNDEFINED) {
             dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
         }
@@ -512,7 +513,7 @@ static struct value do_truncate(struct render *render, struct args *args)
     if (length < tail || leeway < 0) {
         dpe_template_fail(render, "truncate: expected a length of at least %lld", (long long)tail);
     }
-    if (n <= length + leeway) {
+    if (n - leeway <= length) {
         return dpe_template_string(text);
     }
     text.n = dpe_template_offset(render, text, (size_t)(length - tail));

@@ -183,6 +183,7 @@ struct value dpe_template_attribute(struct render *render, struct value of, stru
 struct value dpe_template_key(struct render *render, struct dpe_span name)
 {
     size_t digits = 0;
+    dpe_template_step(render, 1 + name.n / 16);
     while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
         digits++;
     }

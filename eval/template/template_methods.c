@@ -24,6 +24,7 @@ static struct value do_affix(struct render *render, struct args *args)
             dpe_template_fail(render, "expected a string to look for, found %s",
                               dpe_template_kind_name(parts.at[i]));
         }
+        dpe_template_step(render, 1 + parts.at[i].text.n / 64);
         found = (args->how == END ? ends : dpe_span_starts)(args->of.text, parts.at[i].text);
     }
     return dpe_template_bool(found);
@@ -175,7 +176,7 @@ static struct value do_join(struct render *render, struct args *args)
     return dpe_template_built(&built);
 }
 
-/* A bound of find(), within 0 … n characters; a start may lie behind them. */
+/* A bound of find(), within 0 … n characters; a start may lie after them. */
 static int64_t bound(int64_t at, int64_t n)
 {
     return dpe_most(at < 0 ? at + n : at, 0);
@@ -244,7 +245,7 @@ static struct value do_remove(struct render *render, struct args *args)
     bool end = args->how == END;
     struct dpe_span text = args->of.text;
     struct dpe_span part = args->at[0].text;
-    (void)render;
+    dpe_template_step(render, part.n / 64);
     size_t n = (end ? ends : dpe_span_starts)(text, part) ? part.n : 0;
     return dpe_template_string((struct dpe_span){text.s + (end ? 0 : n), text.n - n});
 }
@@ -255,10 +256,10 @@ static struct value do_zfill(struct render *render, struct args *args)
     struct dpe_span text = args->of.text;
     bool signs = text.n > 0 && (text.s[0] == '-' || text.s[0] == '+');
     struct dpe_span digits = {text.s + signs, text.n - signs};
+    int64_t width = dpe_most(args->at[0].integer, 0) - signs;
     struct value sign = dpe_template_string((struct dpe_span){text.s, signs});
-    return dpe_template_binary(
-        render, OP_ADD, sign,
-        dpe_template_pad(render, digits, args->at[0].integer - signs, dpe_span_of("0"), '>'));
+    struct value filled = dpe_template_pad(render, digits, width, dpe_span_of("0"), '>');
+    return dpe_template_binary(render, OP_ADD, sign, filled);
 }
 
 static struct value do_count(struct render *render, struct args *args)

@@ -177,22 +177,14 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
 
 bool dpe_template_holds(struct render *render, enum op op, struct value a, struct value b)
 {
-    switch (op) {
-    case OP_EQUAL:
-        return dpe_template_equal(render, a, b);
-    case OP_UNEQUAL:
-        return !dpe_template_equal(render, a, b);
-    case OP_IN:
-        return dpe_template_contains(render, b, a);
-    case OP_NOT_IN:
-        return !dpe_template_contains(render, b, a);
-    case OP_LESS:
-        return dpe_template_compare(render, a, b) < 0;
-    case OP_LESS_EQUAL:
-        return dpe_template_compare(render, a, b) <= 0;
-    case OP_GREATER:
-        return dpe_template_compare(render, a, b) > 0;
-    default:
-        return dpe_template_compare(render, a, b) >= 0;
+    if (op == OP_EQUAL || op == OP_UNEQUAL) {
+        return dpe_template_equal(render, a, b) == (op == OP_EQUAL);
     }
+    if (op == OP_IN || op == OP_NOT_IN) {
+        return dpe_template_contains(render, b, a) == (op == OP_IN);
+    }
+    int order = dpe_template_compare(render, a, b);
+    return (order == 0 && (op == OP_LESS_EQUAL || op == OP_GREATER_EQUAL)) ||
+           (order < 0 && (op == OP_LESS || op == OP_LESS_EQUAL)) ||
+           (order > 0 && (op == OP_GREATER || op == OP_GREATER_EQUAL));
 }

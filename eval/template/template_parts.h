@@ -143,7 +143,7 @@ void dpe_template_no_memory(struct render *render) __attribute__((noreturn));
 void *dpe_template_get(struct render *render, size_t n);
 /** Counts n steps, and fails when there are too many of them, or the recursion is too deep. */
 void dpe_template_step(struct render *render, uint64_t n);
-/** Room for `more` elements of `size` bytes behind n at *list (the address of a pointer); grows to
+/** Room for `more` elements of `size` bytes after n at *list (the address of a pointer); grows to
  * twice as many. */
 void dpe_template_room(struct render *render, void *list, size_t n, size_t *capacity, size_t more,
                        size_t size);
@@ -256,7 +256,7 @@ struct parse {
 /** dpe_template_fail of a line. */
 void dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-/** Cut the source into parse->tokens; what is returned has its lines end in \n, and a NUL behind
+/** Cut the source into parse->tokens; what is returned has its lines end in \n, and a NUL after
  * it.
  */
 struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t n);
@@ -323,8 +323,9 @@ void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
 /** NULL when it is not there. */
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key);
-/** The same of a variable or an argument, whose key is a string; without a step. */
-struct value *dpe_template_named(const struct pairs *pairs, struct dpe_span name);
+/** The same of a variable or an argument, whose key is a string; few of them count no step. */
+struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
+                                 struct dpe_span name);
 /** Set that of a name, likewise. */
 void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
                        struct value value);
@@ -423,7 +424,8 @@ struct value dpe_template_capture(struct render *render, const struct node *body
 /** loop(values) */
 struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
                                     const struct args *args);
-const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
+/** The variable of the innermost scope that has it, or NULL. */
+const struct value *dpe_template_lookup(struct render *render, struct dpe_span name);
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */

@@ -27,38 +27,30 @@ static struct scope *next_scope(struct render *render, struct scope *last, struc
     return last;
 }
 
-const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name)
+const struct value *dpe_template_lookup(struct render *render, struct dpe_span name)
 {
     const struct value *value = NULL;
-    for (; scope != NULL && value == NULL; scope = scope->outer) {
-        value = dpe_template_named(&scope->variables, name);
+    for (const struct scope *at = render->scope; at != NULL && value == NULL; at = at->outer) {
+        value = dpe_template_named(render, &at->variables, name);
     }
     return value;
 }
 
 /* -------------------------------------------------------------------------------------- targets */
 
-static struct node *in_brackets(struct parse *parse);
-
 /* A name, or targets in brackets. */
 static struct node *target(struct parse *parse)
 {
-    if (dpe_template_is(parse, TOKEN_OPERATOR, "(")) {
-        return in_brackets(parse);
-    }
     struct node *node = dpe_template_node(parse, NULL);
-    node->name = dpe_template_take_name(parse);
-    return node;
-}
-
-static struct node *in_brackets(struct parse *parse)
-{
-    dpe_template_deeper(parse, dpe_template_token(parse)->line, MAX_BLOCKS, "targets are");
-    parse->at++;
-    struct node *inner = dpe_template_tuple(parse, target);
+    if (!dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+        node->name = dpe_template_take_name(parse);
+        return node;
+    }
+    dpe_template_deeper(parse, node->line, MAX_BLOCKS, "targets are");
+    node = dpe_template_tuple(parse, target);
     parse->depth--;
     dpe_template_expect(parse, TOKEN_OPERATOR, ")");
-    return inner;
+    return node;
 }
 
 /* A target, or the member of a namespace. */
@@ -92,7 +84,7 @@ static void assign(struct render *render, const struct node *target, struct valu
         dpe_template_name(render, &render->scope->variables, target->name, value);
         return;
     }
-    const struct value *space = dpe_template_lookup(render->scope, target->name);
+    const struct value *space = dpe_template_lookup(render, target->name);
     if (space == NULL || space->kind != KIND_NAMESPACE) {
         dpe_template_fail(render, "'%.*s' is no namespace, so that its members cannot be set",
                           SHOWN(target->name));
@@ -190,11 +182,6 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
     }
     parse->depth--;
     return first;
-}
-
-static bool take_word(struct parse *parse, const char *word)
-{
-    return dpe_template_take(parse, TOKEN_NAME, word);
 }
 
 static void end_tag(struct parse *parse)
@@ -346,16 +333,16 @@ static void parse_for(struct parse *parse, struct node *node)
     node->c = dpe_template_tuple(parse, target);
     dpe_template_expect(parse, TOKEN_NAME, "in");
     node->a = dpe_template_tuple(parse, dpe_template_plain);
-    if (take_word(parse, "if")) {
+    if (dpe_template_take(parse, TOKEN_NAME, "if")) {
         node->b = dpe_template_expression(parse);
     }
-    node->recursive = take_word(parse, "recursive");
+    node->recursive = dpe_template_take(parse, TOKEN_NAME, "recursive");
     end_tag(parse);
     parse->in_loop++;
     node->body = dpe_template_body(parse, words, node->line);
     parse->in_loop--;
     dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-    if (take_word(parse, "else")) {
+    if (dpe_template_take(parse, TOKEN_NAME, "else")) {
         end_tag(parse);
         node->other = dpe_template_body(parse, after_else, node->line);
         dpe_template_expect(parse, TOKEN_BLOCK, NULL);
@@ -364,25 +351,18 @@ static void parse_for(struct parse *parse, struct node *node)
     end_tag(parse);
 }
 
-static struct value run_break(struct render *render, const struct node *node)
+/* name: break or continue */
+static struct value run_jump(struct render *render, const struct node *node)
 {
-    (void)node;
-    render->flow = FLOW_BREAK;
-    return dpe_template_nothing();
-}
-
-static struct value run_continue(struct render *render, const struct node *node)
-{
-    (void)node;
-    render->flow = FLOW_CONTINUE;
+    render->flow = node->name.s[0] == 'b' ? FLOW_BREAK : FLOW_CONTINUE;
     return dpe_template_nothing();
 }
 
 static void parse_jump(struct parse *parse, struct node *node)
 {
     if (parse->in_loop == 0) {
-        dpe_template_refuse(parse, node->line, "{%% %s %%} stands outside of a loop",
-                            node->run == run_break ? "break" : "continue");
+        dpe_template_refuse(parse, node->line, "{%% %.*s %%} stands outside of a loop",
+                            SHOWN(node->name));
     }
     end_tag(parse);
 }
@@ -545,18 +525,18 @@ static struct node *statement(struct parse *parse)
         {"call", run_print, parse_call},
         {"with", run_with, parse_with},
         {"filter", run_print, parse_filter},
-        {"break", run_break, parse_jump},
-        {"continue", run_continue, parse_jump},
+        {"break", run_jump, parse_jump},
+        {"continue", run_jump, parse_jump},
         {"generation", run_print, parse_generation},
     };
     struct node *node = dpe_template_node(parse, NULL);
-    struct dpe_span word = dpe_template_take_name(parse);
+    node->name = dpe_template_take_name(parse);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (dpe_span_equal(word, dpe_span_of(kinds[i].word))) {
+        if (dpe_span_equal(node->name, dpe_span_of(kinds[i].word))) {
             node->run = kinds[i].run;
             kinds[i].parse(parse, node);
             return node;
         }
     }
-    dpe_template_refuse(parse, node->line, "{%% %.*s %%} is not supported here", SHOWN(word));
+    dpe_template_refuse(parse, node->line, "{%% %.*s %%} is not supported here", SHOWN(node->name));
 }

@@ -135,8 +135,10 @@ struct value *dpe_template_dict_get(struct render *render, const struct pairs *p
     return NULL;
 }
 
-struct value *dpe_template_named(const struct pairs *pairs, struct dpe_span name)
+struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
+                                 struct dpe_span name)
 {
+    dpe_template_step(render, pairs->n / 16 + name.n / 64);
     for (size_t i = 0; i < pairs->n; i++) {
         const struct value *key = &pairs->at[i].key;
         if (key->kind == KIND_STRING && dpe_span_equal(key->text, name)) {
@@ -167,7 +169,7 @@ void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct va
 void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
                        struct value value)
 {
-    set(render, pairs, dpe_template_named(pairs, name), dpe_template_string(name), value);
+    set(render, pairs, dpe_template_named(render, pairs, name), dpe_template_string(name), value);
 }
 
 void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pairs *from)

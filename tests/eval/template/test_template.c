@@ -156,6 +156,7 @@ static void test_limits(void **state)
         "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for a in range(99) %}"
         "{% set ns.s = ns.s + ns.s %}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ ['x'] | map(*(['map'] * 99999)) | list }}",
         "{{ 'x' * 1000000000000 }}",
         "{{ [0] * 1000000000000 }}",
         "{{ 2 ** 100000000000 }}",
@@ -208,6 +209,8 @@ static void test_work(void **state)
         "{{ t.replace(h + 'b', '') | length }}",
         "{{ t.partition(h + 'b') | length }}",
         "{{ t.strip('xyz' * 3) | length }}",
+        "{{ t | truncate(9223372036854775807, leeway=9223372036854775807) | length }}",
+        "{{ '-1'.zfill(-9223372036854775807 - 1) }}",
     };
     static const char *const many[] = {
         "{% for i in range(99999) %}{{ (h + 'b') in t }}{% endfor %}",
@@ -215,6 +218,15 @@ static void test_work(void **state)
         "{% for i in range(99999) %}{% set x = t.replace(h, '') %}{% endfor %}",
         "{% for i in range(99999) %}{{ u | length }}{{ v | length }}{% endfor %}",
         "{{ t.strip(t) }}{% for i in range(999) %}{{ t.strip('b' + t) }}{% endfor %}",
+        "{% for i in range(9999) %}{{ t.startswith((1, t)[1:]) }}{% endfor %}",
+        "{% for i in range(9999) %}{{ t.removesuffix(t) }}{% endfor %}",
+        "{% set s = ' ' * 99999 %}{% for i in range(999) %}{{ s | int }}{% endfor %}",
+        "{% set s = ' ' * 99999 %}{% for i in range(999) %}{{ s | float }}{% endfor %}",
+        "{% set f = '{0' ~ '[0]' * 9999 ~ '}' %}{% for i in range(999) %}{{ f.format('x') }}"
+        "{% endfor %}",
+        "{% set f = '0.' * 9999 ~ 0 %}{% for i in range(999) %}"
+        "{{ ['x'] | map(attribute=f) | first }}{% endfor %}",
+        "{% set j = joiner() %}{% for i in range(9999) %}{{ j(**d) }}{% endfor %}",
     };
     static const char walk[] =
         "{% for i in range(n) %}{{ u[i] }}{{ u[-i - 1] if i % 500 == 0 }}{% endfor %}";
@@ -229,6 +241,13 @@ static void test_work(void **state)
     json_object_set_new(variables, "u", json_stringn(text, (size_t)2 * N));
     json_object_set_new(variables, "v", json_stringn(text, (size_t)2 * N - 2));
     json_object_set_new(variables, "n", json_integer(99999));
+    json_t *many_names = json_object();
+    for (int i = 0; i < 600; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        json_object_set_new(many_names, name, json_integer(i));
+    }
+    json_object_set_new(variables, "d", many_names);
     (void)state;
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
         struct dpe_text out = {0};
