@@ -85,7 +85,7 @@ static json_t *metadata(const struct dpe_table *table)
     return object;
 }
 
-/* A tensor: its place into the header, its bytes behind those that are there. */
+/* A tensor: its place into the header, its bytes after those that are there. */
 static void put_field(const struct dpe_table_field *field, const struct dpe_table_values *values,
                       int64_t n_entries, json_t *header, struct dpe_text *data)
 {
@@ -152,6 +152,7 @@ struct reader {
     json_t *root, *metadata;
     const char *data; /* [n] the bytes after the header */
     size_t n;
+    json_int_t extents[DPE_AXES]; /* of the model's axes; 0: any */
     struct dpe_error *err;
 };
 
@@ -167,16 +168,14 @@ static json_t *value_of(enum dpe_field_type type, json_t *text)
 {
     double real = 0.0;
     int64_t whole = 0;
-    const char *value = json_string_value(text);
-    if (value != NULL && type == DPE_FIELD_REAL &&
-        dpe_parse_real(value, -DBL_MAX, DBL_MAX, &real)) {
+    const char *value = json_is_string(text) ? json_string_value(text) : "";
+    if (type == DPE_FIELD_REAL && dpe_parse_real(value, -DBL_MAX, DBL_MAX, &real)) {
         return json_real(real);
     }
-    if (value != NULL && type == DPE_FIELD_WHOLE &&
-        dpe_parse_int(value, INT64_MIN, INT64_MAX, &whole)) {
+    if (type == DPE_FIELD_WHOLE && dpe_parse_int(value, INT64_MIN, INT64_MAX, &whole)) {
         return json_integer(whole);
     }
-    if (value != NULL && type == DPE_FIELD_FLAG && dpe_parse_int(value, 0, 1, &whole)) {
+    if (type == DPE_FIELD_FLAG && dpe_parse_int(value, 0, 1, &whole)) {
         return json_boolean(whole != 0);
     }
     return json_incref(text);
@@ -188,7 +187,7 @@ static json_t *list_of(const struct reader *reader, const struct dpe_table_field
 {
     const char *dtype = NULL;
     json_int_t dims[DPE_FIELD_RANK] = {0}, begin = -1, end = -1, n = 1;
-    json_t *shape = NULL, *list = NULL;
+    json_t *shape = NULL;
     const json_int_t size = (json_int_t)dpe_field_size(field);
     bool fits = json_unpack(tensor, "{s:s, s:o, s:[I,I!]}", "dtype", &dtype, "shape", &shape,
                             "data_offsets", &begin, &end) == 0 &&
@@ -196,8 +195,10 @@ static json_t *list_of(const struct reader *reader, const struct dpe_table_field
                 (uint64_t)end <= reader->n &&
                 json_array_size(shape) == (size_t)dpe_field_rank(field);
     for (size_t i = 0; fits && i < json_array_size(shape); i++) {
+        const json_int_t extent = reader->extents[field->axes[i]];
         dims[i] = json_integer_value(json_array_get(shape, i));
-        fits = dims[i] >= 0 && !__builtin_mul_overflow(n, dims[i], &n);
+        fits = dims[i] > 0 && (extent == 0 || dims[i] == extent) &&
+               !__builtin_mul_overflow(n, dims[i], &n);
     }
     fits = fits && (end - begin) / size == n && (end - begin) % size == 0;
     /* Aligned: they may lie at any place. */
@@ -206,24 +207,23 @@ static json_t *list_of(const struct reader *reader, const struct dpe_table_field
         return NULL;
     }
     memcpy(data, reader->data + begin, (size_t)(end - begin));
-    for (json_int_t i = 0; field->type == DPE_FIELD_MARKS && i < n; i++) {
-        if (data[i] > 1) {
-            return NULL;
-        }
-    }
     if (field->type == DPE_FIELD_MARKS) {
+        while (n > 0 && data[n - 1] <= 1) {
+            n--;
+        }
         const struct dpe_table_values marked = {
             .mask = data, .n_layers = dims[0], .n_heads = dims[1], .n_pairs = dims[2]};
-        return dpe_table_key_pairs(&marked);
+        return n == 0 ? dpe_table_key_pairs(&marked) : NULL;
     }
-    list = json_array();
+    json_auto_t *list = json_array();
     for (size_t i = 0; i < (size_t)n; i++) {
         const double value = dpe_field_get(field, data, i);
         json_array_append_new(list, field->type == DPE_FIELD_REAL
                                         ? json_real(value)
                                         : json_integer((json_int_t)value));
     }
-    return list;
+    /* JSON has no NaN and no infinity. */
+    return json_array_size(list) == (size_t)n ? json_incref(list) : NULL;
 }
 
 /* The fields of an entry, with `prefix` before their names, into `entry`. */
@@ -233,13 +233,11 @@ static dpe_status add_entry(const struct reader *reader, const char *prefix, jso
         const struct dpe_table_field *field = &dpe_table_fields[i];
         const bool list = dpe_field_rank(field) > 0;
         json_t *from = find(list ? reader->root : reader->metadata, prefix, field->name);
-        if (from == NULL) {
-            continue;
-        }
         json_t *value = list ? list_of(reader, field, from) : value_of(field->type, from);
-        if (json_object_set_new(entry, field->json != NULL ? field->json : field->name, value)) {
+        if (from != NULL &&
+            json_object_set_new(entry, field->json != NULL ? field->json : field->name, value)) {
             return dpe_fail(reader->err, DPE_BAD_DATA,
-                            "%s: %s%s: expected a tensor of the table's shape inside the file",
+                            "%s: %s%s: expected numbers of the table's shape inside the file",
                             reader->name, prefix, field->name);
         }
     }
@@ -287,27 +285,29 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
                         why.text);
     }
     json_t *metadata = json_object_get(root, "__metadata__");
-    const struct reader reader = {.name = name,
-                                  .data = bytes + 8 + length,
-                                  .n = n - 8 - (size_t)length,
-                                  .root = root,
-                                  .metadata = metadata,
-                                  .err = err};
+    struct reader reader = {.name = name,
+                            .data = bytes + 8 + length,
+                            .n = n - 8 - (size_t)length,
+                            .root = root,
+                            .metadata = metadata,
+                            .err = err};
     const char *several = json_string_value(json_object_get(metadata, "entries"));
-    json_auto_t *made = json_deep_copy(metadata); /* name, version, conventions */
+    json_t *entries = several != NULL ? json_array() : NULL;
     json_t *model = json_object();
-    json_object_del(made, "moves"); /* of frequencies there is no such form */
+    json_auto_t *made = json_object();
+    json_object_update(made, metadata); /* name, version, conventions */
+    json_object_del(made, "moves");     /* of frequencies there is no such form */
     json_object_set_new(made, "model", model);
+    json_object_set_new(made, "entries", entries);
     for (size_t i = 0; i < dpe_n_model_fields; i++) {
         const struct dpe_model_field *field = &dpe_model_fields[i];
         json_t *text = json_object_get(metadata, field->metadata);
         json_object_set_new(model, field->name,
                             value_of(field->text ? DPE_FIELD_TEXT : DPE_FIELD_WHOLE, text));
     }
-    json_t *entries = several != NULL ? json_array() : NULL;
-    if (several != NULL) {
-        json_object_set_new(made, "entries", entries);
-    }
+    json_unpack(model, "{s:I, s:I, s:I}", "n_layers", &reader.extents[DPE_AXIS_LAYER], "n_heads",
+                &reader.extents[DPE_AXIS_HEAD], "head_dim", &reader.extents[DPE_AXIS_PAIR]);
+    reader.extents[DPE_AXIS_PAIR] /= 2;
     DPE_TRY(several != NULL ? add_entries(&reader, several, entries)
                             : add_entry(&reader, "", made));
     char message[DPE_TABLE_MESSAGE] = "";

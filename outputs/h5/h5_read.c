@@ -24,8 +24,7 @@ static dpe_status check_version(struct dpe_h5 *table, const char *version, struc
 {
     char why[DPE_TABLE_MESSAGE];
     DPE_OWNED char *history = NULL;
-    struct dpe_error none = {0};
-    dpe_h5_get_attr_text(table, "/run", "history", &history, &none);
+    dpe_h5_get_attr_text(table, "/run", "history", &history, NULL);
     return dpe_table_check_version(version, history, why) == DPE_TABLE_OK
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);

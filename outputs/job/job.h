@@ -111,7 +111,7 @@ struct dpe_job {
     int64_t batch, group, own;
     _Atomic int sides; /**< groups that are made at once at most, each in a session; 0, 1: one */
     int saving;        /**< steps that it took until the session fitted into memory */
-    int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
+    int64_t planned, missing;  /**< rows of the last list, and those of them that are not there */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;

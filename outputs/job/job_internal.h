@@ -50,7 +50,7 @@ struct dpe_loop {
     const struct dpe_wanted *list;
     int64_t *rows, *missing; /**< [n_tasks] of the list */
     unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
-    int64_t n_missing, n_nonfinite;
+    int64_t n_nonfinite;
     double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0:
                             unknown */
     int in_session[DPE_JOB_SIDES]; /**< plan that each session has, -1 = none of the list */

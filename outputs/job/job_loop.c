@@ -80,8 +80,8 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
     int width = live ? dpe_terminal_width(stderr) - 1 : 255;
     const bool room = inside != NULL && (int)strlen(inside) + 22 < width;
     snprintf(line, sizeof line, "%s: %lld of %lld samples", work->name,
-             (long long)(loop->job->planned - loop->n_missing), (long long)loop->job->planned);
-    if (loop->n_missing > 0 && left >= 0.0) {
+             (long long)(loop->job->planned - loop->job->missing), (long long)loop->job->planned);
+    if (loop->job->missing > 0 && left >= 0.0) {
         dpe_append(line, sizeof line, ", %.24s left", dpe_format_seconds(left, time));
     }
     if (room) {
@@ -210,6 +210,8 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
 {
     const struct dpe_wanted *list = loop->list;
     dpe_status status = DPE_OK;
+    loop->job->planned = (int64_t)list->n_items;
+    loop->job->missing = 0;
     for (size_t i = 0; i < list->n_items && status == DPE_OK; i++) {
         const struct dpe_item *item = &list->items[i];
         loop->rows[item->task]++;
@@ -218,7 +220,7 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
         } else {
             loop->open[i] = 1;
             loop->missing[item->task]++;
-            loop->n_missing++;
+            loop->job->missing++;
         }
     }
     size_t n = 0;
@@ -226,8 +228,6 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
     for (size_t i = 0; i < n; i++) {
         loop->n_nonfinite += rows[i].status == DPE_ROW_NONFINITE;
     }
-    loop->job->planned = (int64_t)list->n_items;
-    loop->job->missing = loop->n_missing;
     return status;
 }
 
@@ -252,7 +252,7 @@ static int sides_of(const struct dpe_loop *loop)
 {
     const struct dpe_job *job = loop->job;
     const int64_t share = job->ranks->size > 1
-                              ? loop->n_missing / (dpe_most(job->group, 1) * job->ranks->size)
+                              ? job->missing / (dpe_most(job->group, 1) * job->ranks->size)
                               : job->sides;
     return job->ranks->peers > 1 ? 1 : (int)dpe_most(1, dpe_least(share, job->sides));
 }
@@ -378,7 +378,6 @@ void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item)
 {
     loop->open[item - loop->list->items] = 0;
     loop->missing[item->task]--;
-    loop->n_missing--;
     loop->job->missing--;
     dpe_loop_show(loop);
 }

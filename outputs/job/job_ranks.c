@@ -379,7 +379,7 @@ static void run_scheduler(struct scheduler *scheduler)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     while (any_worker_busy(scheduler) ||
-           (scheduler->status == DPE_OK && scheduler->loop->n_missing > 0)) {
+           (scheduler->status == DPE_OK && scheduler->loop->job->missing > 0)) {
         struct dpe_error err = {0};
         bool heard = receive_own(scheduler);
         while (receive_others(scheduler, &text)) {

@@ -99,7 +99,7 @@ static void tell_rows(const struct dpe_loop *loop)
 {
     struct dpe_job *job = loop->job;
     const int64_t there = job->planned - job->missing;
-    if (job->told_rows || loop->n_missing == 0) {
+    if (job->told_rows || job->missing == 0) {
         return;
     }
     const struct dpe_event event = {there > 0 ? "resume" : "begin", (double)there,
@@ -118,7 +118,7 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
     status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
     DPE_TRY(same_work(loop, status, err));
     tell_rows(loop);
-    if (loop->n_missing > 0) {
+    if (loop->job->missing > 0) {
         dpe_loop_show(loop);
     }
     status = loop->job->ranks->size > 1 ? dpe_loop_ranks(loop, err) : run_alone(loop, err);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/export/export.h"
 #include "outputs/table/fields.h"
 
@@ -161,17 +162,12 @@ static void other_versions_and_conventions_are_refused(void **state)
     dpe_text_free(&out);
 }
 
-/* Twice the numbers of a row of bands would be 2^64, or overflow. */
-static void bands_of_impossible_heads_are_refused(void **state)
+static struct dpe_table_values one_band(void)
 {
-    (void)state;
-    static const char *const sizes[] = {"9223372036854775798", "9223372036854775806",
-                                        "4611686018427387884", "-22"};
+    static double bands[2 * (DPE_TABLE_BAND_NUMBERS + 2 * PAIRS)];
+    static double scale[GROUPS] = {1.0, 1.0, 1.0};
+    static uint8_t all[sizeof mask];
     struct dpe_table_values v = other();
-    struct dpe_text out = {0};
-    double bands[2 * (DPE_TABLE_BAND_NUMBERS + 2 * PAIRS)] = {0};
-    double scale[GROUPS] = {1.0, 1.0, 1.0};
-    uint8_t all[sizeof mask];
     memset(all, 1, sizeof all);
     v.unrounded = 0;
     v.scale_factor = scale;
@@ -179,6 +175,17 @@ static void bands_of_impossible_heads_are_refused(void **state)
     v.top_k = PAIRS;
     v.n_bands = 1;
     v.bands = bands;
+    return v;
+}
+
+/* Twice the numbers of a row of bands would be 2^64, or overflow. */
+static void bands_of_impossible_heads_are_refused(void **state)
+{
+    (void)state;
+    static const char *const sizes[] = {"9223372036854775798", "9223372036854775806",
+                                        "4611686018427387884", "-22"};
+    struct dpe_table_values v = one_band();
+    struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     assert_non_null(strstr(out.bytes, "\"bands\": [0.0"));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -186,6 +193,92 @@ static void bands_of_impossible_heads_are_refused(void **state)
         snprintf(to, sizeof to, "\"head_dim\":%s", sizes[i]);
         expect_json(out.bytes, "\"head_dim\":16", to, DPE_TABLE_BAD_FILE,
                     "counts that a model can have");
+    }
+    dpe_text_free(&out);
+}
+
+/* A safetensors file of this header, with nothing after it, is refused with these words. */
+static void expect_header(const char *header, const char *words)
+{
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    struct dpe_table *table = NULL;
+    unsigned char length[8];
+    dpe_store_u64(length, strlen(header), sizeof length);
+    dpe_text_put_bytes(&out, length, sizeof length);
+    dpe_text_put_bytes(&out, header, strlen(header));
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &table, &err),
+                     DPE_BAD_DATA);
+    if (strstr(err.text, words) == NULL) {
+        fail_msg("%s: '%s'", words, err.text);
+    }
+    dpe_text_free(&out);
+}
+
+/* Refused for this field, after what `from` is in the header of these values became `to`. */
+static void expect_tensor(const struct dpe_table_values *v, const char *from, const char *to,
+                          const char *words)
+{
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    struct dpe_table *table = NULL;
+    write_form(dpe_export_safetensors, v, &out);
+    char *at = strstr(out.bytes + 8, from);
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &table, &err),
+                     DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, words));
+    dpe_text_free(&out);
+}
+
+/* Shapes of as many elements as the model's, none of which a list of numbers would show; numbers
+ * that JSON does not have; a shape without elements, of which a list would have 2^62. */
+static void tensors_of_other_shapes_are_refused(void **state)
+{
+    (void)state;
+    char from[64], to[64];
+    struct dpe_table_values v = warm();
+    snprintf(from, sizeof from, "\"shape\":[%d,%d]", LAYERS, HEADS);
+    snprintf(to, sizeof to, "\"shape\":[%d,%d]", HEADS, LAYERS);
+    expect_tensor(&v, from, to, "head_scale: expected numbers of the table's shape");
+    snprintf(from, sizeof from, "\"shape\":[%d,%d,%d]", LAYERS, HEADS, PAIRS);
+    snprintf(to, sizeof to, "\"shape\":[%d,%d,%d]", LAYERS, PAIRS, HEADS);
+    expect_tensor(&v, from, to, "mask: expected numbers of the table's shape");
+    expect_header("{\"__metadata__\":{},\"mask\":{\"dtype\":\"U8\",\"shape\":[4611686018427387904,"
+                  "0,5],\"data_offsets\":[0,0]}}",
+                  "mask: expected numbers");
+    expect_header("{\"__metadata__\":{\"n_layers\":\"1\",\"n_heads\":\"4611686018427387904\","
+                  "\"head_dim\":\"0\"},\"mask\":{\"dtype\":\"U8\",\"shape\":[1,4611686018427387904,"
+                  "0],\"data_offsets\":[0,0]}}",
+                  "mask: expected numbers");
+    expect_header("{\"mask\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+                  "mask: expected numbers");
+    expect_header("{\"__metadata__\":\"none\"}", "schema_name");
+    expect_header("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+                  "schema_name");
+}
+
+/* All numbers of a band: without them there would be none. */
+static void numbers_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = one_band();
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    struct dpe_table *table = NULL;
+    write_form(dpe_export_safetensors, &v, &out);
+    char *data = out.bytes + 8 + dpe_load_u64(out.bytes, 8);
+    const char *at = strstr(strstr(out.bytes + 8, "\"bands\""), "offsets\":[");
+    const long begin = strtol(at + strlen("offsets\":["), NULL, 10);
+    const double none[] = {(double)NAN, (double)INFINITY};
+    for (int kind = 0; kind < 2; kind++) {
+        for (size_t i = 0; i < 2 * (DPE_TABLE_BAND_NUMBERS + 2 * PAIRS); i++) {
+            memcpy(data + begin + i * sizeof(double), &none[kind], sizeof(double));
+        }
+        assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &table, &err),
+                         DPE_BAD_DATA);
+        assert_non_null(strstr(err.text, "bands: expected numbers"));
     }
     dpe_text_free(&out);
 }
@@ -403,6 +496,8 @@ int main(void)
         cmocka_unit_test(what_says_nothing_is_left_out),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
         cmocka_unit_test(bands_of_impossible_heads_are_refused),
+        cmocka_unit_test(tensors_of_other_shapes_are_refused),
+        cmocka_unit_test(numbers_that_are_none_are_refused),
         cmocka_unit_test(entries_read_back_equal),
         cmocka_unit_test(other_methods_read_back_equal),
         cmocka_unit_test(missing_files_are_reported),
