@@ -549,6 +549,7 @@ static dpe_status measure_beside(const struct dpe_model *model, const struct arg
                 ", \"read_s\": %.6g, \"step_s\": %.6g, \"in_turn_s\": %.6g}\n",
                 sides.n, length, sides.read, together, in_turn);
     }
+    fflush(NULL); /* a process that is killed later has written this result */
     return DPE_OK;
 }
 
