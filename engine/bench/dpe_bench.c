@@ -473,14 +473,14 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
 struct sides {
     struct dpe_session *sessions[MOST_BESIDE];
     struct dpe_session_part parts[MOST_BESIDE];
-    int64_t n;
-    double read; /* seconds until all have read their prompts */
+    int64_t n;             /* that have read their prompts */
+    double read, deadline; /* seconds until all have, dpe_clock() */
 };
 
 static void sides_close(struct sides *sides)
 {
-    while (sides->n > 0) {
-        dpe_session_destroy(sides->sessions[--sides->n]);
+    for (int i = MOST_BESIDE; i > 0;) {
+        dpe_session_destroy(sides->sessions[--i]);
     }
 }
 
@@ -500,11 +500,13 @@ static dpe_status sides_add(struct sides *sides, const struct dpe_model *model,
     options.capacity = options.positions = length + room;
     options.branches = 1;
     DPE_TRY(dpe_session_create(model, &plan, &options, s, err));
-    sides->parts[sides->n++] = (struct dpe_session_part){*s, 1, &first};
+    dpe_session_set_poll(*s, poll, &sides->deadline);
     const double start = dpe_clock();
     DPE_TRY(dpe_session_feed(*s, tokens, length, NULL, err));
     sides->read += dpe_clock() - start;
-    return dpe_session_branch(*s, 1, room, err);
+    DPE_TRY(dpe_session_branch(*s, 1, room, err));
+    sides->parts[sides->n++] = (struct dpe_session_part){*s, 1, &first};
+    return DPE_OK;
 }
 
 /* Seconds of a step of all, `at_once` of them at a time. */
@@ -526,7 +528,7 @@ static dpe_status sides_step(const struct sides *sides, int64_t steps, int64_t a
 static dpe_status measure_beside(const struct dpe_model *model, const struct arguments *a,
                                  int64_t length, struct outputs *out, struct dpe_error *err)
 {
-    DPE_SCOPED(sides_close) struct sides sides = {.n = 0};
+    DPE_SCOPED(sides_close) struct sides sides = {.deadline = a->deadline};
     DPE_OWNED int32_t *tokens = NULL;
     dpe_status status = make_prompt(dpe_model_config(model), length, &tokens, err);
     double cold = 0.0, together = 0.0, in_turn = 0.0;
@@ -547,6 +549,7 @@ static dpe_status measure_beside(const struct dpe_model *model, const struct arg
                 ", \"read_s\": %.6g, \"step_s\": %.6g, \"in_turn_s\": %.6g}\n",
                 sides.n, length, sides.read, together, in_turn);
     }
+    fflush(NULL); /* a process that is killed later has written this result */
     return DPE_OK;
 }
 

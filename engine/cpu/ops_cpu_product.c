@@ -498,8 +498,7 @@ static void many_rows(const struct dpe_cpu_products *all, struct job *jobs, int 
     }
 #pragma omp parallel num_threads(all->n_threads)
     {
-        float *packed =
-            all->threads + omp_get_thread_num() * thread_floats(all->kernels, all->most_columns);
+        float *packed = thread_room(all);
 #pragma omp for schedule(static)
         for (int64_t p = 0; p < packs; p++) {
             pack_one(jobs, p, packed);
@@ -526,8 +525,7 @@ static void many_rows_blas(const struct job *job)
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for num_threads(all->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < blocks; i++) {
-        float *w =
-            all->threads + omp_get_thread_num() * thread_floats(all->kernels, all->most_columns);
+        float *w = thread_room(all);
         float *c = w + COLUMNS * all->most_columns;
         int64_t first = i * COLUMNS;
         int64_t n = dpe_least(COLUMNS, job->n - first);

@@ -214,6 +214,17 @@ static void tell_kept(const struct dpe_config *config, const char *device)
     }
 }
 
+/* By the ladder, and kept. */
+static dpe_status find_anew(struct dpe_device_request *request, const struct dpe_ops *ops,
+                            const char *key, struct dpe_error *err)
+{
+    DPE_TRY(dpe_device_go_down(request, ops, err));
+    if (key[0] != '\0') {
+        dpe_verdict_keep(key, &request->ways);
+    }
+    return DPE_OK;
+}
+
 /* A card that was right once is tested here: that takes less than a child. */
 static dpe_status test_again(struct dpe_device_request *request, const struct dpe_ops *ops,
                              const char *key, struct dpe_error *err)
@@ -225,8 +236,7 @@ static dpe_status test_again(struct dpe_device_request *request, const struct dp
     }
     dpe_verdict_keep(key, NULL);
     if (result.outcome == DPE_DEVICE_WRONG) {
-        request->ways = (struct dpe_ways){{0}};
-        return dpe_device_go_down(request, ops, err);
+        return find_anew(request, ops, key, err);
     }
     /* This process cannot use the device any more. */
     return dpe_fail(
@@ -243,13 +253,8 @@ static dpe_status find_ways(const char *kind, struct dpe_device_request *request
     char key[65];
     find_key(info, kind, key);
     const bool known = key[0] != '\0' && dpe_verdict_find(key, &request->ways);
-    const struct dpe_ways before = request->ways;
     *kept = known && !uses_first(&request->ways);
-    DPE_TRY(known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err));
-    if (key[0] != '\0' && !(known && memcmp(&before, &request->ways, sizeof before) == 0)) {
-        dpe_verdict_keep(key, &request->ways);
-    }
-    return DPE_OK;
+    return known ? test_again(request, ops, key, err) : find_anew(request, ops, key, err);
 }
 
 /* --------------------------------------------------------------------------------------- once */

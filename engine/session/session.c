@@ -83,11 +83,10 @@ static uint64_t part_bytes(const struct dpe_session *s, int64_t layer, int part)
     case STATES:
         return dpe_config_attends(s->config, layer) ? 0 : b->states;
     default:
-        break;
+        return b->cache == 0 ? 0
+                             : dpe_bytes_of(s->options.capacity, dpe_config_kept(s->config, layer),
+                                            1, s->element);
     }
-    return b->cache == 0 ? 0
-                         : dpe_bytes_of(s->options.capacity, dpe_config_kept(s->config, layer), 1,
-                                        s->element);
 }
 
 static void release_parts(struct dpe_session *s, int first, int end)

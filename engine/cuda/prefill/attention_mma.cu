@@ -340,11 +340,10 @@ extern "C" int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, in
 
 extern "C" int dpe_attention_mma(const struct dpe_flash *call)
 {
-    static const int invalid = 1; /* cudaErrorInvalidValue */
     const kind *of = dpe_kind_of(KINDS, call->head_dim);
     if (of == NULL || (call->dtype != DPE_BF16 && call->dtype != DPE_F16) || call->n_blocks < 1 ||
         call->n_blocks > INT32_MAX / call->n_heads || (call->parts > 1 && call->partial == NULL)) {
-        return invalid;
+        return 1; /* cudaErrorInvalidValue */
     }
     return (call->dtype == DPE_BF16 ? of->bf16 : of->f16)(call);
 }

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <dlfcn.h>
+#include <spawn.h>
 #include <unistd.h>
 
 #include "engine/session/device.h"
@@ -384,6 +386,72 @@ static void verdicts_are_kept(void **state)
     rmdir(folder);
 }
 
+/* While `spares`, a planted fault is this process's alone: its children are right. */
+static bool spares;
+extern char **environ;
+
+int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
+{
+    __typeof__(posix_spawnp) *real = NULL;
+    const char *planted = getenv("DPE_FAKE_FAULT");
+    char fault[96];
+    snprintf(fault, sizeof fault, "%s", planted != NULL ? planted : "");
+    *(void **)&real = dlsym(RTLD_NEXT, "posix_spawnp");
+    if (spares) {
+        unsetenv("DPE_FAKE_FAULT");
+        envp = environ;
+    }
+    const int failed = real(pid, file, actions, attributes, argv, envp);
+    setenv("DPE_FAKE_FAULT", fault, 1);
+    return failed;
+}
+
+/* A card that was right before, is wrong once, and is right by the same ways in a child: the next
+ * process finds them. */
+static void a_verdict_outlives_a_wrong_result(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/dpe-verdict-XXXXXX";
+    char kind[512], key[65];
+    struct wide wide = wide_config(1, 1, 64, DPE_BF16);
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    const struct dpe_ways first = {{0}};
+    struct dpe_ways ways, found;
+    struct dpe_device_request request;
+    struct dpe_device_info info;
+    struct dpe_error err = {0};
+    device("capability=80");
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("DPE_DEVICE_SELF_TEST", "24", 1);
+    TINY_OK(dpe_device_describe("cuda", &info, &err), err);
+    dpe_device_request_make(&wide.config, &options, NULL, 24, false, &request);
+    dpe_device_kind(&request, kind);
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    const char *const texts[] = {dpe_version(), info.name, info.driver, info.module,
+                                 kind,          NULL,      NULL}; /* device_check.c, find_key */
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        dpe_sha256_text(hash, texts[i]);
+    }
+    TINY_OK(dpe_sha256_finish(hash, key, &err), err);
+    dpe_verdict_keep(key, &first);
+    plant("wrong", "product_few");
+    spares = true;
+    TINY_OK(dpe_session_check_device(&wide.config, NULL, &options, 24, &ways, &err), err);
+    spares = false;
+    plant(NULL, NULL);
+    assert_memory_equal(&ways, &first, sizeof ways);
+    assert_true(dpe_verdict_find(key, &found));
+    assert_memory_equal(&found, &first, sizeof found);
+    setenv("DPE_DEVICE_SELF_TEST", "off", 1);
+    snprintf(kind, sizeof kind, "%s/dpe/devices", folder);
+    unlink(kind);
+    snprintf(kind, sizeof kind, "%s/dpe", folder);
+    rmdir(kind);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +464,7 @@ int main(void)
         cmocka_unit_test(steps_are_told),
         cmocka_unit_test(a_stuck_call_ends),
         cmocka_unit_test(verdicts_are_kept),
+        cmocka_unit_test(a_verdict_outlives_a_wrong_result),
     };
     int code = cuda_begin();
     dpe_device_set_notice(take_notice);
