@@ -308,8 +308,8 @@ static int more_tiles_first(const void *left, const void *right)
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-static dpe_status check_request(const struct dpe_plan *plan, struct dpe_tile_shape shape,
-                                int64_t start, int64_t rows, struct dpe_error *err)
+static dpe_status check_request(struct dpe_tile_shape shape, int64_t start, int64_t rows,
+                                struct dpe_error *err)
 {
     static const int64_t most = INT64_C(1) << 40;
     if (shape.rows < 1 || shape.keys < 1 || shape.rows > 4096 || start < 0 || rows < 1 ||
@@ -332,7 +332,7 @@ dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_c
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err)
 {
     memset(walk, 0, sizeof *walk);
-    DPE_TRY(check_request(plan, shape, start, rows, err));
+    DPE_TRY(check_request(shape, start, rows, err));
     struct builder builder = {.plan = plan, .q = q, .k = k, .shape = shape, .walk = walk};
     bool cut = plan->chunk >= shape.rows;
     for (int64_t row = 0; row < rows;) {
