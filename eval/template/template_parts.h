@@ -14,7 +14,7 @@
 #include "eval/template/template.h"
 
 /** A name (struct dpe_span) for "%.*s" of a message, which shows 80 bytes of it. */
-#define SHOWN(name) ((name).n < 80 ? (int)(name).n : 80), (name).s
+#define SHOWN(name) (int)dpe_utf8_check((name).s, (name).n < 80 ? (name).n : 80), (name).s
 
 /* --------------------------------------------------------------------------------------- values */
 

@@ -171,6 +171,7 @@ static void test_limits(void **state)
         "{% set ns = namespace(a=[], b=[]) %}{% for i in range(9999) %}{% set ns.a = [ns.a] %}"
         "{% set ns.b = [ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
         "{{ range(0, 1, 0) }}",
+        "{{ ['x'] | map('€' * 50) | list }}",
         "{{ -9223372036854775807 - 2 }}",
         "{{ 'a' | indent(100000000000) }}",
         "{{ 'a'.center(100000000000) }}",
@@ -189,6 +190,7 @@ static void test_limits(void **state)
         if (render(sources[i], variables, NULL, &out, &err) != DPE_BAD_DATA) {
             fail_msg("%s: expected a refusal", sources[i]);
         }
+        assert_true(dpe_is_utf8(err.text));
         assert_int_equal(out.n, 0);
     }
     json_decref(variables);
