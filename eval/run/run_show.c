@@ -2,10 +2,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/plan/fields.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/run/run_tool.h"
 #include "eval/task/stats.h"
 #include "outputs/export/runtimes.h"
+#include "outputs/read/read.h"
+#include "outputs/table/fields.h"
 
 /* The layers of a kind as ranges: "0-2, 4". */
 static void show_layers_of(const struct dpe_config *config, int kind)
@@ -398,7 +401,7 @@ void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan 
 
 void dpe_run_tool_methods(void)
 {
-    char line[1024], temperature[DPE_TEMPERATURE_KEYS];
+    char line[1024];
     dpe_print("METHOD          WHAT IT DOES; KEYS AND THEIR DEFAULTS\n");
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         snprintf(line, sizeof line, "%s", dpe_plan_method(i));
@@ -410,16 +413,16 @@ void dpe_run_tool_methods(void)
     }
     dpe_print("\nL is the evaluated length, L0 the trained length. Write other values as\n"
               "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"
-              "Every method has the keys of the attention temperature too:\n  %s\n"
-              "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-              "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off. With\n"
-              "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
-              "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
-              "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
-              "logit-scale by depth: a Bezier curve from the first layer to the last;\n"
-              "logit-scale-heads=LAYER.HEAD:FACTOR/... multiplies it for single heads,\n"
-              "far-scale=FACTOR for far keys, by what pairs with far positions contribute.\n\n"
+              "Every method has the keys of the attention temperature too:\n");
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        const struct dpe_number *number = &dpe_temperature_numbers.of[i];
+        snprintf(line, sizeof line, "%s=%.15g", number->key, number->usual);
+        dpe_print("  %-20s %s\n", line, dpe_table_field_of(number)->what);
+    }
+    dpe_print("  %-20s log-n=N with power 1/2 and decay 2/head_dim (arXiv 2501.08570)\n"
+              "  logit-scale-heads=LAYER.HEAD:FACTOR/...  further factors of single heads\n"
+              "log-n and infoscale replace the log-n of official=1.\n\n"
               "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
               "with a table; always=1, a key of every method, applies the method there too.\n",
-              dpe_plan_temperature_keys(temperature));
+              "infoscale=N");
 }

@@ -28,6 +28,10 @@ int64_t dpe_table_trained(const char *path, int64_t given);
 /** Put the attributes of /model that detections and profiles have: what a DPE table says of its
  * model. */
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint);
+struct dpe_number;
+struct dpe_table_field;
+/** The table's field of a number of the temperature (engine/plan/fields.h). */
+const struct dpe_table_field *dpe_table_field_of(const struct dpe_number *number);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
 /** The reverse. Factors of heads, where there are any, are put into `room` [n_layers][n_heads]. */
@@ -38,7 +42,7 @@ enum { DPE_TABLE_SELECTION = 512 };
  * those of the first that has any; "" without. Printable. Returns the buffer. */
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION]);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
- *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
+ *  of `context` the configuration and `official` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention
  *  scaling are not those that the table was made with (to 1e-5). */
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,

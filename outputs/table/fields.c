@@ -67,7 +67,7 @@ const struct dpe_table_field dpe_table_fields[] = {
          "N: the logits of query m carry max(1, ln(m + 1) / ln N) to log_n_power; 0 = off",
          "N: the logits of query m (0, 1, ...) carry max(1, ln(m + 1) / ln N)^G besides; 0 = off")},
     {FIELD(log_n_power, REAL, TEMPERATURE), RANGE(0, 64, 1), .above = true, .absent = 1,
-     .detail = true, WORDS("1", "exponent of the log-n factor", "G")},
+     .detail = true, WORDS("1", "exponent of the log-n factor", "G: exponent of the log-n factor")},
     {FIELD(log_n_decay, REAL, TEMPERATURE), RANGE(0, 64, 0), .detail = true,
      WORDS("1", "B: above 0, 1 - x^-B takes the place of ln x",
            "B: above 0, 1 - x^-B takes the place of ln x")},
