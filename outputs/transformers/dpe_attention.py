@@ -296,7 +296,7 @@ NOT_MEASURED = "nothing was measured; dpe-detect --engine measures it"
 def formula(trained_length, length, pairs, still=False):
     """What `dpe` without keys is for a text of `length` tokens (engine/plan/methods), in the fields of a table: of a model with
     `pairs` pairs that rotate, still: of which a plan moves none. Nothing was measured of it."""
-    heat = {"log_n_length": float(trained_length), "log_n_power": 0.7, "far_scale": 1.0}
+    heat = {"log_n_length": float(trained_length), "log_n_power": 0.7}
     if still:
         return dict(heat, local_window=1, group_edge=[0, pairs], scale_factor=[1.0])
     groups, window = min(8, pairs), max(1, min(trained_length // 8, 1024))
@@ -338,8 +338,8 @@ def formula_table(trained_length, length, inv_freq, attention_scaling, model_typ
     shared = dict(sizes, schema_version=SCHEMA, model_type=model_type, fingerprint="")
     entries = []
     for one in formula_lengths(trained_length, length):
-        found = dict({name: 1.0 for name in FIELDS if name.startswith("logit_scale")}, log_n_decay=0.0, trained_length=trained_length,
-                     evaluated_length=one, attention_scaling=float(attention_scaling), inv_freq=own,
+        found = {name: float(field[-1]) for name, field in FIELDS.items() if field[1] == "temperature"}
+        found.update(trained_length=trained_length, evaluated_length=one, attention_scaling=float(attention_scaling), inv_freq=own,
                      **formula(trained_length, one, len(inv_freq), fast or not rotates))
         found["group_edge"] = np.array(found["group_edge"][:-1] + [pairs])
         found["scale_factor"] = np.array(found["scale_factor"])
