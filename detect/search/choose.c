@@ -38,9 +38,11 @@ static double gain_of(const struct dpe_detect_choice *choice, int a, int b, doub
     return n > 0 ? gain / n : (double)NAN;
 }
 
+/* What a smaller budget answered comes before the formula: a larger one says otherwise where it has
+ * a reason to. */
 static int rank_of(const struct dpe_detect_choice *choice, int plan)
 {
-    return plan == choice->held ? 2 * DPE_DETECT_FORMULA + 1 : 2 * (int)choice->kinds[plan];
+    return plan == choice->held ? 2 * DPE_DETECT_FORMULA - 1 : 2 * (int)choice->kinds[plan];
 }
 
 /* Whether a plan may be chosen: it is able and within the guard. Where some have read texts, one

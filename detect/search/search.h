@@ -143,8 +143,8 @@ struct dpe_detect_choice {
 };
 /** The rule. Of the plans within the guard, which lose at most that share of perplexity to the best
  * one, the one that finds most, as the mean of the tasks; of those whose difference from it is
- * within its standard error the one that needs least to be believed: the model as it is, the
- * formula, what an earlier heat chose, a published method, any other. −1: none is able. */
+ * within its standard error the one that needs least to be believed: the model as it is, what an
+ * earlier heat chose, the formula, a published method, any other. −1: none is able. */
 int dpe_detect_choose(const struct dpe_detect_choice *choice);
 
 /** Append the candidates of a heat to list[n], of which `best` and `plain` are what the search has;

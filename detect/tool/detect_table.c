@@ -333,7 +333,7 @@ static void put_search(struct dpe_h5 *table, const struct dpe_detect_report *rep
         "candidates of a heat read the same contexts, the better third reads on; chosen is, of the "
         "plans that lose at most the guard's share of perplexity, the one that finds most, and of "
         "those within its standard error the one that needs least to be believed: unchanged, "
-        "formula, what an earlier heat chose, method, searched");
+        "what an earlier heat chose, formula, method, searched");
 }
 
 /* ----------------------------------------------------------------------- table, model and texts */

@@ -352,10 +352,12 @@ static void one_rule_chooses(void **state)
     /* Within the standard error what needs least to be believed. */
     const double close[] = {0.1, 0.800, 0.801, 0.802};
     assert_int_equal(chosen(close, unread, all, -1), 1);
-    assert_int_equal(chosen(close, unread, all, 3), 1);
+    assert_int_equal(chosen(close, unread, all, 3), 3); /* what an earlier heat chose stays */
+    const double better[] = {0.1, 0.9, 0.5, 0.802};
+    assert_int_equal(chosen(better, unread, all, 3), 1); /* but where it finds less */
     const double method[] = {0.1, 0.4, 0.801, 0.802};
     assert_int_equal(chosen(method, unread, all, -1), 2);
-    assert_int_equal(chosen(method, unread, all, 3), 3); /* what an earlier heat chose stays */
+    assert_int_equal(chosen(method, unread, all, 3), 3);
     const double needless[] = {0.801, 0.4, 0.5, 0.802};
     assert_int_equal(chosen(needless, unread, all, -1), 0);
     /* The guard: 2.1 is 10 % of perplexity above 2.0. */
