@@ -157,10 +157,9 @@ static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct d
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template",
                         chat->source);
     }
-    if (json_object_set_new(chat->variables, "plain0before",
-                            json_stringn(bytes, (size_t)(middle - bytes))) != 0 ||
-        json_object_set_new(chat->variables, "plain0after",
-                            json_string(middle + sizeof mark - 1)) != 0) {
+    if (json_object_update_new(chat->variables, json_pack("{s:s%, s:s}", "plain0before", bytes,
+                                                          (size_t)(middle - bytes), "plain0after",
+                                                          middle + sizeof mark - 1)) != 0) {
         return had_memory(NULL, err);
     }
     return dpe_template_parse(chat->source, plain, sizeof plain - 1, &chat->jinja, err);

@@ -64,7 +64,7 @@ void dpe_ruler_set_free(struct dpe_ruler_set *set);
 size_t dpe_hotpotqa_paragraphs(const json_t *context);
 bool dpe_hotpotqa_paragraph(const json_t *context, size_t i, const char **title,
                             const json_t **sentences);
-/** Put title and sentences; false: a sentence is no text. */
+/** Put title and sentences; false: a sentence is not a string. */
 bool dpe_hotpotqa_put(const char *title, const json_t *sentences, struct dpe_text *text);
 
 /** A question about documents. */

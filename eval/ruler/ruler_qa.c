@@ -95,7 +95,7 @@ static dpe_status add_answers(const struct reading *reading, const json_t *answe
     for (size_t i = 0; i < (several ? json_array_size(text) : 1); i++) {
         const char *one = json_string_value(several ? json_array_get(text, i) : text);
         DPE_TRY(one != NULL ? dpe_ruler_texts_add(&reading->qa->answers, one, err)
-                            : lacks(reading, "an answer that is no text", err));
+                            : lacks(reading, "an answer that is not a string", err));
     }
     return DPE_OK;
 }
@@ -203,14 +203,14 @@ static dpe_status add_paragraph(struct reading *reading, const json_t *context, 
         return lacks(reading,
                      title != NULL                               ? "a paragraph without sentences"
                      : pair != NULL && json_array_size(pair) < 1 ? "a paragraph without a title"
-                                                                 : "a title that is no text",
+                                                                 : "a title that is not a string",
                      err);
     }
     if (json_array_size(pair) > 2) {
         return lacks(reading, "a paragraph of more than two parts", err);
     }
     if (!dpe_hotpotqa_put(title, sentences, &text)) {
-        return lacks(reading, "a sentence that is no text", err);
+        return lacks(reading, "a sentence that is not a string", err);
     }
     DPE_TRY(dpe_text_done(&text, err));
     DPE_TRY(add_document(reading->qa, text.bytes, SIZE_MAX, &document, err));

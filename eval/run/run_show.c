@@ -419,10 +419,10 @@ void dpe_run_tool_methods(void)
         snprintf(line, sizeof line, "%s=%.15g", number->key, number->usual);
         dpe_print("  %-20s %s\n", line, dpe_table_field_of(number)->what);
     }
-    dpe_print("  %-20s log-n=N with power 1/2 and decay 2/head_dim (arXiv 2501.08570)\n"
-              "  logit-scale-heads=LAYER.HEAD:FACTOR/...  further factors of single heads\n"
-              "log-n and infoscale replace the log-n of official=1.\n\n"
-              "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
-              "with a table; always=1, a key of every method, applies the method there too.\n",
-              "infoscale=N");
+    dpe_print(
+        "  infoscale=N          log-n=N with power 1/2 and decay 2/head_dim (arXiv 2501.08570)\n"
+        "  logit-scale-heads=LAYER.HEAD:FACTOR/...  further factors of single heads\n"
+        "log-n and infoscale replace the log-n of official=1.\n\n"
+        "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
+        "with a table; always=1, a key of every method, applies the method there too.\n");
 }

@@ -183,8 +183,9 @@ bool dpe_template_holds(struct render *render, enum op op, struct value a, struc
     if (op == OP_IN || op == OP_NOT_IN) {
         return dpe_template_contains(render, b, a) == (op == OP_IN);
     }
-    int order = dpe_template_compare(render, a, b);
-    return (order == 0 && (op == OP_LESS_EQUAL || op == OP_GREATER_EQUAL)) ||
-           (order < 0 && (op == OP_LESS || op == OP_LESS_EQUAL)) ||
-           (order > 0 && (op == OP_GREATER || op == OP_GREATER_EQUAL));
+    const int order = dpe_template_compare(render, a, b);
+    return op == OP_LESS         ? order < 0
+           : op == OP_LESS_EQUAL ? order <= 0
+           : op == OP_GREATER    ? order > 0
+                                 : order >= 0;
 }

@@ -116,7 +116,7 @@ static void question_files_are_checked(void **state)
         {"{\"data\": [{\"paragraphs\": [{\"context\": 3}]}]}", "a paragraph without \"context\""},
         {"{\"context\": \"c\", \"question\": \"q\", \"answers\": 3}", "answers that are no list"},
         {"{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [3]}}",
-         "an answer that is no text"},
+         "an answer that is not a string"},
         {"[{\"context\": \"c\", \"question\": \"q\", \"answers\": []}} ", "the list's end"},
         {"[{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}",
          "byte 61: expected '{', or the list's end"},
@@ -171,12 +171,12 @@ static void question_files_are_checked(void **state)
          "no list of titles or of sentences"},
         {"{\"question\":\"a\",\"answer\":\"b\",\"context\":{\"title\":]}}", "byte 50"},
         {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\", [3]]]}]",
-         "byte 2: paragraph 1: found a sentence that is no text"},
+         "byte 2: paragraph 1: found a sentence that is not a string"},
         {" {\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\", [\"s\"]], [5]]}",
-         "byte 2: paragraph 2: found a title that is no text"},
+         "byte 2: paragraph 2: found a title that is not a string"},
         {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [5], \"sentences\": "
          "[[\"s\"]]}}",
-         "a title that is no text"},
+         "a title that is not a string"},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         options.hotpotqa = file_with("x", others[i].content);
