@@ -1,5 +1,4 @@
-/* JSON of strangers: parsing and typed members with messages; JSON read member by member, in place.
- */
+/* JSON of strangers: parsing, and typed members with messages. */
 #include "engine/text/json.h"
 #include "engine/text/unicode.h"
 
@@ -73,12 +72,28 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
 
-/* Puts the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
- * an integer becomes the nearest real number in its place: the last two of its digits, which no
+static bool is_number(const char *bytes, size_t n)
+{
+    json_error_t error;
+    DPE_SCOPED(json_decrefp) json_t *value = json_loadb(bytes, n, JSON_DECODE_ANY, &error);
+    return value != NULL ? json_is_number(value)
+                         : json_error_code(&error) == json_error_numeric_overflow;
+}
+
+/* How numbers are held. */
+enum numbers {
+    NUMBERS,         /* as jansson does; what it does not hold as near as can be */
+    NUMBERS_EXACT,   /* what it does not hold as a text behind the mark */
+    NUMBERS_WRITTEN, /* all as texts behind the mark */
+};
+
+/* Puts the text with such tokens as strings: a number's text, behind the mark if asked for. Else an
+ * integer becomes the nearest real number in its place: the last two of its digits, which no
  * double holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
  * 1000000000000000019884624838656). Returns how many there are. */
-static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool exact)
+static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, enum numbers numbers)
 {
+    const bool exact = numbers != NUMBERS;
     size_t foreign = 0;
     size_t length = 0;
     for (size_t i = 0; i < n; i += length) {
@@ -86,6 +101,9 @@ static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool 
         length = text ? skip_string(bytes, n, i) - i : token_length(bytes + i);
         length = length > n - i ? n - i : length;
         enum foreign kind = text ? FOREIGN_NONE : foreign_token(bytes + i, length);
+        if (numbers == NUMBERS_WRITTEN && !text && is_number(bytes + i, length)) {
+            kind = FOREIGN_REAL;
+        }
         foreign += kind != FOREIGN_NONE;
         if (kind == FOREIGN_NONE) {
             dpe_text_put_bytes(out, bytes + i, length);
@@ -99,30 +117,64 @@ static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool 
     return foreign;
 }
 
+/* What an escape \\uXXXX at `bytes` stands for, 0 where there is none. */
+static unsigned long escaped_unit(const char *bytes)
+{
+    char digits[5] = "";
+    char *end = digits;
+    if (bytes[0] == '\\' && bytes[1] == 'u') {
+        memcpy(digits, bytes + 2, strnlen(bytes + 2, 4));
+    }
+    unsigned long unit = strtoul(digits, &end, 16);
+    return end == digits + 4 ? unit : 0;
+}
+
+/* Half of a surrogate pair becomes U+FFFD, which is as long, and NUL U+0001. Returns how many there
+ * were. */
+static size_t replace_escapes(char *bytes)
+{
+    size_t n = 0;
+    for (char *at = strchr(bytes, '\\'); at != NULL && at[1] != '\0'; at = strchr(at, '\\')) {
+        unsigned long unit = escaped_unit(at);
+        if (unit >> 10 == 0xd800 >> 10 && escaped_unit(at + 6) >> 10 == 0xdc00 >> 10) {
+            at += 6;
+        } else if (unit >> 11 == 0xd800 >> 11) {
+            memcpy(at + 2, "fffd", 4);
+            n++;
+        } else if (strncmp(at, "\\u0000", 6) == 0) {
+            at[5] = '1';
+            n++;
+        }
+        at += 2;
+    }
+    return n;
+}
+
 /* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
-static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error)
+static json_t *load(const char *bytes, size_t n, enum numbers numbers, json_error_t *error)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_t *root = json_loadb(bytes, n, flags, error);
+    DPE_SCOPED(json_decrefp) json_t *root = json_loadb(bytes, n, flags, error);
     enum json_error_code code = root == NULL ? json_error_code(error) : json_error_unknown;
-    if (root != NULL ||
-        (code != json_error_numeric_overflow && code != json_error_invalid_syntax)) {
-        return root;
-    }
-    DPE_OWNED char *ended = noticing_malloc(n + 1);
+    bool again = root != NULL
+                     ? numbers == NUMBERS_WRITTEN
+                     : code == json_error_numeric_overflow || code == json_error_invalid_syntax;
+    DPE_OWNED char *ended = again ? noticing_malloc(n + 1) : NULL;
     if (ended == NULL) {
-        return NULL;
+        return json_incref(root);
     }
     memcpy(ended, bytes, n);
     ended[n] = '\0';
     DPE_SCOPED(dpe_text_free) struct dpe_text known = {0};
-    size_t foreign = put_known(&known, ended, n, exact);
+    size_t foreign = numbers == NUMBERS_WRITTEN ? replace_escapes(ended) : 0;
+    foreign += put_known(&known, ended, n, numbers);
     memory_failed = memory_failed || dpe_text_done(&known, NULL) != DPE_OK;
-    return foreign == 0 || memory_failed ? NULL : json_loadb(known.bytes, known.n, flags, error);
+    return foreign == 0 || memory_failed ? json_incref(root)
+                                         : json_loadb(known.bytes, known.n, flags, error);
 }
 
-static dpe_status parse(const char *where, const char *bytes, size_t n, bool exact, json_t **value,
-                        struct dpe_error *err)
+static dpe_status parse(const char *where, const char *bytes, size_t n, enum numbers numbers,
+                        json_t **value, struct dpe_error *err)
 {
     size_t bad = dpe_utf8_check(bytes, n);
     if (bad < n) {
@@ -133,7 +185,7 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, bool exa
     pthread_once(&once, set_allocator);
     memory_failed = false;
     json_error_t error;
-    DPE_SCOPED(json_decrefp) json_t *root = load(bytes, n, exact, &error);
+    DPE_SCOPED(json_decrefp) json_t *root = load(bytes, n, numbers, &error);
     if (memory_failed) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
     }
@@ -155,13 +207,19 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, bool exa
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err)
 {
-    return parse(where, bytes, n, false, value, err);
+    return parse(where, bytes, n, NUMBERS, value, err);
 }
 
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err)
 {
-    return parse(where, bytes, n, true, value, err);
+    return parse(where, bytes, n, NUMBERS_EXACT, value, err);
+}
+
+dpe_status dpe_json_parse_written(const char *where, const char *bytes, size_t n, json_t **value,
+                                  struct dpe_error *err)
+{
+    return parse(where, bytes, n, NUMBERS_WRITTEN, value, err);
 }
 
 dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err)
@@ -302,266 +360,4 @@ json_t *dpe_json_object(struct dpe_json_reader *reader, const char *key)
         return NULL;
     }
     return value;
-}
-
-/* ----------------------------------------------------------------------------- member by member */
-
-enum { MAX_DEPTH = 128 };
-
-static bool problem(struct dpe_json_scan *scan, const char *what)
-{
-    if (scan->problem == NULL) {
-        scan->problem = what;
-    }
-    return false;
-}
-
-/* The character at a place, '\0' after the end (a NUL in the text is not JSON either, so that the
- * two need not be distinguished). */
-static char at(const struct dpe_json_scan *scan, size_t place)
-{
-    return place >= scan->n ? '\0' : scan->text[place];
-}
-
-bool dpe_json_scan_is(const struct dpe_json_scan_text *text, const char *word)
-{
-    return is_token(text->bytes, text->n, word);
-}
-
-char dpe_json_scan_peek(struct dpe_json_scan *scan)
-{
-    while (scan->at < scan->n && strchr(" \t\n\r", scan->text[scan->at]) != NULL &&
-           scan->text[scan->at] != '\0') {
-        scan->at++;
-    }
-    return scan->problem != NULL ? '\0' : at(scan, scan->at);
-}
-
-static bool take(struct dpe_json_scan *scan, char c)
-{
-    if (dpe_json_scan_peek(scan) != c) {
-        return false;
-    }
-    scan->at++;
-    return true;
-}
-
-bool dpe_json_scan_open(struct dpe_json_scan *scan, char c)
-{
-    return take(scan, c) || problem(scan, c == '{' ? "expected '{'" : "expected '['");
-}
-
-static bool next(struct dpe_json_scan *scan, bool *first, char close)
-{
-    if (take(scan, close)) {
-        return false;
-    }
-    if (!*first && !take(scan, ',')) {
-        return problem(scan, close == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
-    }
-    *first = false;
-    return scan->problem == NULL;
-}
-
-bool dpe_json_scan_key(struct dpe_json_scan *scan, bool *first, struct dpe_json_scan_text *key)
-{
-    return next(scan, first, '}') && dpe_json_scan_string(scan, key) &&
-           (take(scan, ':') || problem(scan, "expected ':'"));
-}
-
-bool dpe_json_scan_element(struct dpe_json_scan *scan, bool *first)
-{
-    return next(scan, first, ']');
-}
-
-/* Four hexadecimal digits from a place on, or a value above 0xffff. */
-static uint32_t hex4(const struct dpe_json_scan *scan, size_t from)
-{
-    uint32_t value = 0;
-    for (size_t i = 0; i < 4; i++) {
-        int digit = dpe_hex_digit(at(scan, from + i));
-        if (digit < 0) {
-            return UINT32_MAX;
-        }
-        value = value * 16 + (uint32_t)digit;
-    }
-    return value;
-}
-
-/* What stands after "\u" at scan->at, as UTF-8 at `to`, which has room: an escape is longer than
- * what it stands for. Returns the bytes written, 0 on a problem. */
-static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
-{
-    uint32_t c = hex4(scan, scan->at);
-    scan->at += 4;
-    if (c >= 0xd800 && c < 0xdc00 && at(scan, scan->at) == '\\' && at(scan, scan->at + 1) == 'u') {
-        uint32_t low = hex4(scan, scan->at + 2);
-        if (low >= 0xdc00 && low < 0xe000) {
-            c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-            scan->at += 6;
-        }
-    }
-    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000 && !scan->python)) {
-        problem(scan, "expected four hexadecimal digits of a character after \\u");
-        return 0;
-    }
-    return dpe_utf8_put(c, to);
-}
-
-/* The escape whose '\\' has been passed. Returns the bytes written at `to`, 0 on a problem. */
-static size_t decode_escape(struct dpe_json_scan *scan, char *to)
-{
-    static const char from[] = "\"\\/bfnrt";
-    static const char into[] = "\"\\/\b\f\n\r\t";
-    char c = at(scan, scan->at);
-    const char *simple = c == '\0' ? NULL : strchr(from, c);
-    if (simple != NULL) {
-        scan->at++;
-        *to = into[simple - from];
-        return 1;
-    }
-    if (c == 'u') {
-        scan->at++;
-        return decode_unicode(scan, to);
-    }
-    problem(scan, "expected an escape that JSON has");
-    return 0;
-}
-
-bool dpe_json_scan_string(struct dpe_json_scan *scan, struct dpe_json_scan_text *text)
-{
-    if (!take(scan, '"')) {
-        return problem(scan, "expected a string");
-    }
-    char *start = scan->text + scan->at;
-    char *to = start;
-    while (scan->at < scan->n && scan->problem == NULL) {
-        char c = scan->text[scan->at];
-        if (c == '"') {
-            scan->at++;
-            *to = '\0';
-            *text = (struct dpe_json_scan_text){start, (size_t)(to - start)};
-            return true;
-        }
-        if ((unsigned char)c < 0x20) {
-            return problem(scan, "expected no control character inside a string");
-        }
-        scan->at++;
-        if (c == '\\') {
-            to += decode_escape(scan, to);
-        } else {
-            *to++ = c;
-        }
-    }
-    return problem(scan, "expected the end of a string");
-}
-
-static size_t digits(const struct dpe_json_scan *scan, size_t from)
-{
-    size_t n = 0;
-    while (at(scan, from + n) >= '0' && at(scan, from + n) <= '9') {
-        n++;
-    }
-    return n;
-}
-
-bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number)
-{
-    char c = dpe_json_scan_peek(scan);
-    size_t n = digits(scan, scan->at);
-    char after = at(scan, scan->at + n);
-    if (n == 0 || (c == '0' && n > 1) || (after != '\0' && strchr(".eE", after) != NULL)) {
-        return problem(scan, "expected an integer >= 0");
-    }
-    uint64_t value = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t digit = (uint64_t)(scan->text[scan->at + i] - '0');
-        if (__builtin_mul_overflow(value, (uint64_t)10, &value) ||
-            __builtin_add_overflow(value, digit, &value)) {
-            return problem(scan, "expected an integer below 2^64");
-        }
-    }
-    scan->at += n;
-    *number = value;
-    return true;
-}
-
-static bool skip_number(struct dpe_json_scan *scan)
-{
-    size_t end = scan->at + (at(scan, scan->at) == '-');
-    size_t whole = digits(scan, end);
-    bool good = whole == 1 || (whole > 1 && at(scan, end) != '0');
-    end += whole;
-    if (good && at(scan, end) == '.') {
-        size_t n = digits(scan, end + 1);
-        good = n > 0;
-        end += 1 + n;
-    }
-    if (good && (at(scan, end) == 'e' || at(scan, end) == 'E')) {
-        end++;
-        end += at(scan, end) == '+' || at(scan, end) == '-';
-        size_t n = digits(scan, end);
-        good = n > 0;
-        end += n;
-    }
-    if (!good) {
-        return problem(scan, "expected a JSON value");
-    }
-    scan->at = end;
-    return true;
-}
-
-static bool skip_word(struct dpe_json_scan *scan)
-{
-    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
-    size_t n_words = scan->python ? sizeof words / sizeof words[0] : 3;
-    for (size_t i = 0; i < n_words; i++) {
-        size_t n = strlen(words[i]);
-        if (scan->n - scan->at >= n && memcmp(scan->text + scan->at, words[i], n) == 0) {
-            scan->at += n;
-            return true;
-        }
-    }
-    return problem(scan, "expected a JSON value");
-}
-
-static bool skip_value(struct dpe_json_scan *scan, int depth)
-{
-    struct dpe_json_scan_text text;
-    bool first = true;
-    char c = dpe_json_scan_peek(scan);
-    if (depth > MAX_DEPTH) {
-        return problem(scan, "expected at most 128 levels of nesting");
-    }
-    if (c == '{') {
-        scan->at++;
-        while (dpe_json_scan_key(scan, &first, &text)) {
-            skip_value(scan, depth + 1);
-        }
-        return scan->problem == NULL;
-    }
-    if (c == '[') {
-        scan->at++;
-        while (dpe_json_scan_element(scan, &first)) {
-            skip_value(scan, depth + 1);
-        }
-        return scan->problem == NULL;
-    }
-    if (c == '"') {
-        return dpe_json_scan_string(scan, &text);
-    }
-    bool infinity = scan->python && c == '-' && at(scan, scan->at + 1) == 'I';
-    return (c == '-' && !infinity) || (c >= '0' && c <= '9') ? skip_number(scan) : skip_word(scan);
-}
-
-bool dpe_json_scan_skip(struct dpe_json_scan *scan)
-{
-    return skip_value(scan, 1);
-}
-
-bool dpe_json_scan_end(struct dpe_json_scan *scan)
-{
-    dpe_json_scan_peek(scan);
-    return scan->problem == NULL &&
-           (scan->at == scan->n || problem(scan, "expected nothing after the JSON value"));
 }

@@ -1,6 +1,6 @@
 /**
  * @file json.h
- * The JSON of strangers: files read whole, and texts read member by member.
+ * The JSON of strangers.
  */
 #ifndef DPE_JSON_H
 #define DPE_JSON_H
@@ -12,12 +12,10 @@
 
 #include "engine/base/base.h"
 
-/* ---------------------------------------------------------------------------------- whole files */
-
-/* Reading JSON files of strangers (inside the engine, and the templates of eval/). Parsing is
- * jansson's with duplicate keys refused, UTF-8 checked first so that the offset is known (and
- * the first call gives jansson an allocator over malloc that notices failures), integers beyond
- * int64 ("no limit" in files of transformers) read as real numbers, and members read
+/* Reading JSON files of strangers (inside the engine, and templates and JSON lines of eval/).
+ * Parsing is jansson's with duplicate keys refused, UTF-8 checked first so that the offset is known
+ * (and the first call gives jansson an allocator over malloc that notices failures), integers
+ * beyond int64 ("no limit" in files of transformers) read as real numbers, and members read
  * through a reader whose first failure sticks, so that a list of reads is checked once at its end.
  */
 
@@ -32,6 +30,11 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
  * mark and the number's text. */
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err);
+/** The same for texts that are compared (JSON lines): every number is a string of the mark and its
+ * text, U+0000 in a string is U+0001, so that all are C strings, and half of a surrogate pair, which
+ * Python takes, U+FFFD. */
+dpe_status dpe_json_parse_written(const char *where, const char *bytes, size_t n, json_t **value,
+                                  struct dpe_error *err);
 /** The object in a file of at most 256 MiB, as dpe_json_parse; *value NULL where there is no such
  * file. */
 dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err);
@@ -76,48 +79,5 @@ const char *dpe_json_string(struct dpe_json_reader *reader, const char *key, con
 json_t *dpe_json_object(struct dpe_json_reader *reader, const char *key);
 /** Record "file: key: expected WHAT, found VALUE" unless something failed before. */
 void dpe_json_expected(struct dpe_json_reader *reader, const char *key, const char *what);
-
-/* ----------------------------------------------------------------------------- member by member */
-
-/* JSON read member by member without building a tree (inside the engine, and the JSON lines of
- * eval/): the headers of safetensors files and their index may be 100 MB of strangers' text, of
- * which a tree takes ten times its size and, written to that end, a hundred times.
- *
- * The text is UTF-8 (checked by the caller) and is changed: strings are decoded where they stand
- * and end in NUL. The first problem sticks; then everything returns false. */
-
-struct dpe_json_scan {
-    char *text;
-    size_t n, at;
-    const char *problem; /**< NULL until something fails; then "expected …", at byte `at` */
-    bool python; /**< also take what Python writes and reads: NaN, Infinity, -Infinity, and lone
-                      surrogates, which become three bytes as if they were characters */
-};
-
-/** A decoded string inside the scanned text, NUL-terminated; n counts its bytes, which may hold
- *  NUL. */
-struct dpe_json_scan_text {
-    const char *bytes;
-    size_t n;
-};
-
-/** Whether the string is this one. */
-bool dpe_json_scan_is(const struct dpe_json_scan_text *text, const char *word);
-/** The next character that is not white space; '\0' at the end and after a problem. */
-char dpe_json_scan_peek(struct dpe_json_scan *scan);
-/** Take the opening c ('{' or '['). */
-bool dpe_json_scan_open(struct dpe_json_scan *scan, char c);
-/** After an opening '{': true with the next key (its ':' is taken), false at the '}' (taken) or on
- *  a problem. *first starts as true. */
-bool dpe_json_scan_key(struct dpe_json_scan *scan, bool *first, struct dpe_json_scan_text *key);
-/** After an opening '[': true when an element follows, false at the ']' (taken) or on a problem. */
-bool dpe_json_scan_element(struct dpe_json_scan *scan, bool *first);
-bool dpe_json_scan_string(struct dpe_json_scan *scan, struct dpe_json_scan_text *text);
-/** An integer from 0 to 2^64 − 1, written without sign, point or exponent. */
-bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number);
-/** Any value, checked and passed over; at most 128 levels deep. */
-bool dpe_json_scan_skip(struct dpe_json_scan *scan);
-/** Nothing but white space is left. */
-bool dpe_json_scan_end(struct dpe_json_scan *scan);
 
 #endif

@@ -224,21 +224,19 @@ void dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text)
 }
 
 /* One line as a tree; what is wrong with it is said with its file and number. */
-static dpe_status read_line(const struct dpe_jsonl *lines, int64_t i, struct dpe_text *text,
+static dpe_status read_line(const struct dpe_jsonl *lines, int64_t i,
                             dpe_status (*read)(void *user, const json_t *line,
                                                const char **expected, struct dpe_error *err),
                             void *user, struct dpe_error *err)
 {
-    char where[4200];
     const char *expected = "";
     DPE_SCOPED(json_decrefp) json_t *root = NULL;
-    snprintf(where, sizeof where, "%.4000s: line %lld", dpe_jsonl_path(lines),
-             (long long)dpe_jsonl_number(lines, i));
-    DPE_TRY(dpe_jsonl_read(lines, i, text, err));
-    DPE_TRY(dpe_json_parse(where, text->bytes, text->n, &root, err));
+    DPE_TRY(dpe_jsonl_read(lines, i, false, &root, err));
     const dpe_status status = read(user, root, &expected, err);
-    return status == DPE_BAD_DATA ? dpe_fail(err, status, "%s: expected %s", where, expected)
-                                  : status;
+    return status == DPE_BAD_DATA
+               ? dpe_fail(err, status, "%s: line %lld: expected %s", dpe_jsonl_path(lines),
+                          (long long)dpe_jsonl_number(lines, i), expected)
+               : status;
 }
 
 dpe_status dpe_ruler2_lines(const char *folder, const char *name,
@@ -248,12 +246,11 @@ dpe_status dpe_ruler2_lines(const char *folder, const char *name,
 {
     char path[4096];
     DPE_SCOPED(dpe_jsonl_close_scoped) struct dpe_jsonl *lines = NULL;
-    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     snprintf(path, sizeof path, "%.3900s/%s", folder, name);
     DPE_TRY(dpe_jsonl_open(path, &lines, err));
     const int64_t n = dpe_jsonl_size(lines);
     for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(read_line(lines, i, &text, read, user, err));
+        DPE_TRY(read_line(lines, i, read, user, err));
     }
     return n > 0 ? DPE_OK
                  : dpe_fail(err, DPE_BAD_DATA,

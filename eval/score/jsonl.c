@@ -1,4 +1,4 @@
-/* JSON lines: an index of the lines of a file, and the fields of one line. */
+/* JSON lines: an index of the lines of a file, and the object of one line. */
 #include "eval/score/jsonl.h"
 
 #include <errno.h>
@@ -133,165 +133,63 @@ const char *dpe_jsonl_path(const struct dpe_jsonl *jsonl)
     return jsonl->path;
 }
 
-static dpe_status make_room(struct dpe_text *text, size_t n, const char *path,
-                            struct dpe_error *err)
-{
-    if (text->capacity <= n) {
-        char *bytes = realloc(text->bytes, n + 1);
-        DPE_TRY(DPE_MADE(bytes, err, "%s: no memory for its lines", path));
-        text->bytes = bytes;
-        text->capacity = n + 1;
-    }
-    return DPE_OK;
-}
-
-dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_text *text,
+dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, bool written, json_t **object,
                           struct dpe_error *err)
 {
     const struct line *line = jsonl->lines + i;
+    DPE_SCOPED(dpe_text_free) struct dpe_text where = {0};
+    DPE_OWNED char *bytes = NULL;
+    dpe_text_put(&where, "%s: line %lld", jsonl->path, (long long)line->number);
+    DPE_TRY(dpe_text_done(&where, err));
     if (line->n > max_line) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: line %lld: expected at most %llu bytes, found %llu",
-                        jsonl->path, (long long)line->number, (unsigned long long)max_line,
-                        (unsigned long long)line->n);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu",
+                        where.bytes, (unsigned long long)max_line, (unsigned long long)line->n);
     }
-    size_t n = (size_t)line->n;
-    DPE_TRY(make_room(text, n, jsonl->path, err));
-    if (dpe_read_at(jsonl->fd, text->bytes, n, line->offset) != n) {
-        return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
+    DPE_TRY(DPE_NEW(&bytes, (size_t)line->n + 1, err, "%s: no memory for it", where.bytes));
+    if (dpe_read_at(jsonl->fd, bytes, (size_t)line->n, line->offset) != line->n) {
+        return dpe_fail(err, DPE_IO, "%s: %s", where.bytes,
                         errno != 0 ? strerror(errno) : "the file became shorter while it was read");
     }
-    text->n = n;
-    text->bytes[n] = '\0';
-    return DPE_OK;
+    return (written ? dpe_json_parse_written : dpe_json_parse)(where.bytes, bytes, (size_t)line->n,
+                                                               object, err);
 }
 
 /* ------------------------------------------------------------------------------------- a line */
 
-void dpe_json_fields_free(struct dpe_json_field *fields, size_t n)
+bool dpe_jsonl_is_number(const json_t *value)
 {
-    for (size_t i = 0; i < n; i++) {
-        free(fields[i].items);
-        fields[i] = (struct dpe_json_field){.name = fields[i].name};
-    }
+    return json_is_string(value) &&
+           strncmp(json_string_value(value), DPE_JSON_EXACT_MARK, strlen(DPE_JSON_EXACT_MARK)) == 0;
 }
 
-const char *dpe_json_kind_name(enum dpe_json_kind kind)
+const char *dpe_jsonl_text(const json_t *value)
 {
-    static const char *const names[] = {"nothing",       "a string", "a whole number", "a number",
-                                        "true or false", "null",     "an object",      "a list"};
-    return names[kind];
+    return dpe_jsonl_is_number(value) ? json_string_value(value) + strlen(DPE_JSON_EXACT_MARK)
+           : json_is_string(value)    ? json_string_value(value)
+                                      : "";
 }
 
-static char nothing[] = "";
-
-static char *without_nul(const struct dpe_json_scan_text *text)
+const char *dpe_jsonl_kind(const json_t *value)
 {
-    char *bytes = (char *)(uintptr_t)text->bytes;
-    for (char *nul = memchr(bytes, '\0', text->n); nul != NULL;
-         nul = memchr(nul, '\0', text->n - (size_t)(nul - bytes))) {
-        *nul = '\1';
+    if (dpe_jsonl_is_number(value)) {
+        return strpbrk(dpe_jsonl_text(value), ".eENI") != NULL ? "a number" : "a whole number";
     }
-    return bytes;
+    return value == NULL           ? "nothing"
+           : json_is_string(value) ? "a string"
+           : json_is_object(value) ? "an object"
+           : json_is_array(value)  ? "a list"
+           : json_is_null(value)   ? "null"
+                                   : "true or false";
 }
 
-/* A number is moved over the byte before it, which was passed, so that it is a C string. */
-static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item)
+size_t dpe_jsonl_entries(const json_t *value)
 {
-    char c = dpe_json_scan_peek(scan);
-    char *start = scan->text + scan->at;
-    *item = (struct dpe_json_item){.kind = DPE_JSON_NULL, .text = nothing};
-    if (c == '"') {
-        struct dpe_json_scan_text text = {0};
-        item->kind = DPE_JSON_STRING;
-        if (!dpe_json_scan_string(scan, &text)) {
-            return false;
-        }
-        item->text = without_nul(&text);
-        return true;
-    }
-    item->kind = c == '{'               ? DPE_JSON_OBJECT
-                 : c == '['             ? DPE_JSON_LIST
-                 : c == 't' || c == 'f' ? DPE_JSON_BOOL
-                                        : DPE_JSON_NULL;
-    if (!dpe_json_scan_skip(scan)) {
-        return false;
-    }
-    if (c == '-' || c == 'N' || c == 'I' || (c >= '0' && c <= '9')) {
-        size_t n = (size_t)(scan->text + scan->at - start);
-        item->text = memmove(start - 1, start, n);
-        item->text[n] = '\0';
-        item->kind = strpbrk(item->text, ".eENI") != NULL ? DPE_JSON_REAL : DPE_JSON_INTEGER;
-    }
-    return true;
+    return json_is_array(value) ? json_array_size(value) : 1;
 }
 
-/* Read the value of a field. False if it is not valid or, with *memory false, out of memory. */
-static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field, bool *memory)
+const json_t *dpe_jsonl_entry(const json_t *value, size_t i)
 {
-    if (dpe_json_scan_peek(scan) != '[') {
-        return read_item(scan, &field->value);
-    }
-    field->value = (struct dpe_json_item){.kind = DPE_JSON_LIST, .text = nothing};
-    dpe_json_scan_open(scan, '[');
-    bool first = true;
-    while (*memory && dpe_json_scan_element(scan, &first)) {
-        *memory = dpe_make_room(&field->items, field->n, sizeof *field->items);
-        if (*memory && !read_item(scan, &field->items[field->n++])) {
-            return false;
-        }
-    }
-    return *memory && scan->problem == NULL;
-}
-
-static struct dpe_json_field *find_field(struct dpe_json_field *fields, size_t n_fields,
-                                         const struct dpe_json_scan_text *key)
-{
-    for (size_t i = 0; i < n_fields; i++) {
-        if (dpe_json_scan_is(key, fields[i].name)) {
-            return fields + i;
-        }
-    }
-    return NULL;
-}
-
-dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields, size_t n_fields,
-                            enum dpe_jsonl_problem *problem, struct dpe_error *err)
-{
-    struct dpe_json_scan scan = {.text = line, .n = n, .python = true};
-    struct dpe_json_scan_text key = {0};
-    bool first = true, memory = true;
-    *problem = DPE_JSONL_NO_OBJECT;
-    for (size_t i = 0; i < n_fields; i++) {
-        fields[i].value = (struct dpe_json_item){.kind = DPE_JSON_ABSENT, .text = nothing};
-        fields[i].n = 0;
-    }
-    size_t valid = dpe_utf8_check(line, n);
-    if (valid < n) {
-        return dpe_fail(err, DPE_BAD_DATA, "byte %zu: expected UTF-8, found 0x%02x", valid + 1,
-                        (unsigned)(unsigned char)line[valid]);
-    }
-    dpe_json_scan_open(&scan, '{');
-    while (scan.problem == NULL && memory && dpe_json_scan_key(&scan, &first, &key)) {
-        struct dpe_json_field *field = find_field(fields, n_fields, &key);
-        if (field != NULL && field->value.kind != DPE_JSON_ABSENT) {
-            *problem = DPE_JSONL_TWICE;
-            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is given twice", field->name);
-        }
-        if (field != NULL) {
-            read_field(&scan, field, &memory);
-        } else {
-            dpe_json_scan_skip(&scan);
-        }
-    }
-    if (!memory) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the fields of a line");
-    }
-    if (!dpe_json_scan_end(&scan)) {
-        return dpe_fail(err, DPE_BAD_DATA, "expected a JSON object: byte %zu: %s", scan.at + 1,
-                        scan.problem);
-    }
-    *problem = DPE_JSONL_GOOD;
-    return DPE_OK;
+    return json_is_array(value) ? json_array_get(value, i) : value;
 }
 
 /* ------------------------------------------------------------------------------------- writing */

@@ -138,37 +138,10 @@ const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const cha
     return found;
 }
 
-/* A thread takes a block of lines at a time and reuses its fields and buffer for them. */
+/* A thread takes a block of lines at a time. */
 enum { BLOCK = 16 };
 
 enum outcome { SCORED, EMPTY, NO_OBJECT, BAD, FAILED };
-
-enum { MAX_FIELDS = 9 };
-
-/* What a thread reuses for every line. */
-struct reader {
-    struct dpe_text line;
-    struct dpe_json_field fields[MAX_FIELDS];
-    char **references;
-    size_t n_references;
-};
-
-static const struct reader new_reader = {.fields = {{"pred"},
-                                                    {"prediction"},
-                                                    {"outputs"},
-                                                    {"needle"},
-                                                    {"ground_truth"},
-                                                    {"label"},
-                                                    {"answer"},
-                                                    {"generation"},
-                                                    {"expected_answer"}}};
-
-static void reader_free(struct reader *reader)
-{
-    dpe_text_free(&reader->line);
-    dpe_json_fields_free(reader->fields, MAX_FIELDS);
-    free(reader->references);
-}
 
 /* Where a format has its prediction and its references: the first field that is present. */
 static const struct layout {
@@ -191,88 +164,78 @@ static const struct layout {
                            "reference in \"expected_answer\", \"outputs\" or \"answer\""},
 };
 
-static const struct dpe_json_field *first_of(const struct reader *reader, const char *const *order)
+/* The name of the first that is there, NULL: none is. */
+static const char *first_of(const json_t *line, const char *const *order)
 {
-    const struct dpe_json_field *field = NULL;
-    for (; *order != NULL && field == NULL; order++) {
-        field = DPE_NAMED(reader->fields, *order);
-        field = field->value.kind != DPE_JSON_ABSENT ? field : NULL;
+    while (*order != NULL && json_object_get(line, *order) == NULL) {
+        order++;
     }
-    return field;
+    return *order;
 }
 
-static bool is_number(enum dpe_json_kind kind)
+/* Of the kind that the task wants. */
+static dpe_status check_references(const char *name, const json_t *value,
+                                   enum dpe_references wanted, struct dpe_error *err)
 {
-    return kind == DPE_JSON_INTEGER || kind == DPE_JSON_REAL;
-}
-
-/* One value or a list of them as strings, of the kind that the task wants. */
-static dpe_status take_references(struct reader *reader, const struct dpe_json_field *field,
-                                  enum dpe_references wanted, struct dpe_error *err)
-{
-    bool list = field->value.kind == DPE_JSON_LIST;
-    const struct dpe_json_item *items = list ? field->items : &field->value;
-    size_t n = list ? field->n : 1;
-    reader->n_references = 0;
-    if (list && n == 0) {
+    const bool number = wanted == DPE_REFERENCES_NUMBER;
+    const size_t n = dpe_jsonl_entries(value);
+    if (n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected references, found an empty list",
-                        field->name);
+                        name);
     }
-    if (wanted == DPE_REFERENCES_PAIR && (!list || n < 2)) {
+    if (wanted == DPE_REFERENCES_PAIR && n < 2) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "\"%s\": expected a list of the right option and its letter, found %s",
-                        field->name, list ? "one entry" : dpe_json_kind_name(field->value.kind));
+                        name, json_is_array(value) ? "one entry" : dpe_jsonl_kind(value));
     }
     for (size_t i = 0; i < n; i++) {
-        enum dpe_json_kind kind = items[i].kind;
-        bool good = wanted == DPE_REFERENCES_NUMBER ? is_number(kind)
-                                                    : kind == DPE_JSON_STRING || is_number(kind);
-        if (!good) {
-            return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %s, found %s", field->name,
-                            wanted == DPE_REFERENCES_NUMBER ? "a number"
-                                                            : "a string or a list of strings",
-                            dpe_json_kind_name(kind));
+        const json_t *entry = dpe_jsonl_entry(value, i);
+        if (number ? !dpe_jsonl_is_number(entry) : !json_is_string(entry)) {
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %s, found %s", name,
+                            number ? "a number" : "a string or a list of strings",
+                            dpe_jsonl_kind(entry));
         }
-        DPE_TRY(
-            DPE_ROOM(&reader->references, reader->n_references, err, "no memory for references"));
-        reader->references[reader->n_references++] = items[i].text;
     }
     return DPE_OK;
 }
 
-/* Score the line in reader->line; messages do not include the file. */
-static enum outcome score_line(struct reader *reader, const struct dpe_score_options *options,
+/* Score a line that is an object. */
+static enum outcome score_line(const json_t *line, const struct dpe_score_options *options,
                                double *score, struct dpe_error *err)
 {
     const struct layout *layout = &layouts[options->task->format];
-    enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
-    dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
-                                         MAX_FIELDS, &problem, err);
-    if (status != DPE_OK) {
-        return status != DPE_BAD_DATA ? FAILED : problem == DPE_JSONL_NO_OBJECT ? NO_OBJECT : BAD;
-    }
-    const struct dpe_json_field *prediction = first_of(reader, layout->predictions);
-    const struct dpe_json_field *references = first_of(reader, layout->references);
-    if (prediction == NULL || references == NULL) {
+    const char *predicted = first_of(line, layout->predictions);
+    const char *name = first_of(line, layout->references);
+    if (predicted == NULL || name == NULL) {
         dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none",
-                 prediction == NULL ? layout->prediction : layout->reference);
+                 predicted == NULL ? layout->prediction : layout->reference);
         return BAD;
     }
-    if (prediction->value.kind != DPE_JSON_STRING) {
-        dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", prediction->name,
-                 dpe_json_kind_name(prediction->value.kind));
+    const json_t *prediction = json_object_get(line, predicted);
+    const json_t *references = json_object_get(line, name);
+    if (!json_is_string(prediction) || dpe_jsonl_is_number(prediction)) {
+        dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", predicted,
+                 dpe_jsonl_kind(prediction));
         return BAD;
     }
-    status = take_references(reader, references, options->task->references, err);
-    if (status != DPE_OK) {
-        return status == DPE_BAD_DATA ? BAD : FAILED;
+    if (check_references(name, references, options->task->references, err) != DPE_OK) {
+        return BAD;
     }
-    if (prediction->value.text[strspn(prediction->value.text, " \t\n\v\f\r")] == '\0') {
-        dpe_fail(err, DPE_BAD_DATA, "\"%s\": the prediction is empty", prediction->name);
+    const char *text = json_string_value(prediction);
+    if (text[strspn(text, " \t\n\v\f\r")] == '\0') {
+        dpe_fail(err, DPE_BAD_DATA, "\"%s\": the prediction is empty", predicted);
         *score = 0.0;
         return EMPTY;
     }
-    *score = options->rule(prediction->value.text, reader->references, reader->n_references);
+    const size_t n = dpe_jsonl_entries(references);
+    DPE_OWNED char **texts = NULL;
+    if (DPE_NEW(&texts, n, err, "no memory for references") != DPE_OK) {
+        return FAILED;
+    }
+    for (size_t i = 0; i < n; i++) {
+        texts[i] = (char *)(uintptr_t)dpe_jsonl_text(dpe_jsonl_entry(references, i));
+    }
+    *score = options->rule(text, texts, n);
     if (isnan(*score)) {
         dpe_fail(err, DPE_NO_MEMORY, "no memory to score a line");
         return FAILED;
@@ -304,19 +267,18 @@ static void note(struct pass *pass, int64_t i, bool failed, const struct dpe_err
     }
 }
 
-static void score_one(struct pass *pass, struct reader *reader, int64_t i)
+static void score_one(struct pass *pass, int64_t i)
 {
     struct dpe_error err = {0};
-    enum outcome outcome = FAILED;
-    dpe_status status = dpe_jsonl_read(pass->jsonl, i, &reader->line, &err);
+    DPE_SCOPED(json_decrefp) json_t *line = NULL;
+    const dpe_status status = dpe_jsonl_read(pass->jsonl, i, true, &line, &err);
+    enum outcome outcome = status == DPE_BAD_DATA ? NO_OBJECT : FAILED;
     if (status == DPE_OK) {
-        outcome = score_line(reader, pass->options, pass->scores + i, &err);
+        outcome = score_line(line, pass->options, pass->scores + i, &err);
         if (outcome != SCORED) {
             dpe_fail_prefix(&err, "%s: line %lld", dpe_jsonl_path(pass->jsonl),
                             (long long)dpe_jsonl_number(pass->jsonl, i));
         }
-    } else if (status == DPE_BAD_DATA) {
-        outcome = NO_OBJECT;
     }
     pass->outcome[i] = (unsigned char)outcome;
     if (outcome != SCORED) {
@@ -326,14 +288,9 @@ static void score_one(struct pass *pass, struct reader *reader, int64_t i)
 
 static void score_lines(struct pass *pass, int64_t n, int threads)
 {
-#pragma omp parallel num_threads(threads)
-    {
-        struct reader reader = new_reader;
-#pragma omp for schedule(dynamic, BLOCK)
-        for (int64_t i = 0; i < n; i++) {
-            score_one(pass, &reader, i);
-        }
-        reader_free(&reader);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, BLOCK)
+    for (int64_t i = 0; i < n; i++) {
+        score_one(pass, i);
     }
 }
 

@@ -18,176 +18,136 @@ struct official {
     bool ruler, second; /**< a whole prompt; of RULER v2 */
 };
 
-enum { N_FIELDS = 9 };
-
-/* A line that was read. */
-struct record {
-    struct dpe_text line;
-    struct dpe_json_field fields[N_FIELDS];
-};
-
-static const struct record new_record = {.fields = {{"input"},
-                                                    {"context"},
-                                                    {"content"},
-                                                    {"outputs"},
-                                                    {"answer"},
-                                                    {"options"},
-                                                    {"answer_prefix"},
-                                                    {"question"},
-                                                    {"expected_answer"}}};
-
-static const struct dpe_json_field *field(const struct record *record, const char *name)
-{
-    return DPE_NAMED(record->fields, name);
-}
-
-static bool has(const struct record *record, const char *name)
-{
-    return field(record, name)->value.kind != DPE_JSON_ABSENT;
-}
-
-static void record_free(struct record *record)
-{
-    dpe_text_free(&record->line);
-    dpe_json_fields_free(record->fields, N_FIELDS);
-}
-
 /* ------------------------------------------------------------------------------------ checking */
 
-static const struct dpe_json_field *references(const struct official *official,
-                                               const struct record *record)
+static bool has(const json_t *record, const char *name)
+{
+    return json_object_get(record, name) != NULL;
+}
+
+static const char *references(const struct official *official, const json_t *record)
 {
     bool other = !has(record, "outputs") && has(record, "answer");
-    return field(record, official->second            ? "expected_answer"
-                         : official->ruler && !other ? "outputs"
-                                                     : "answer");
+    return official->second ? "expected_answer" : official->ruler && !other ? "outputs" : "answer";
 }
 
-static const struct dpe_json_field *input(const struct official *official,
-                                          const struct record *record)
+static const char *input(const struct official *official)
 {
-    return field(record, official->second ? "question" : "input");
+    return official->second ? "question" : "input";
 }
 
-static const struct dpe_json_field *context(const struct record *record)
+static const char *context(const json_t *record)
 {
-    return field(record, has(record, "context") || !has(record, "content") ? "context" : "content");
+    return has(record, "context") || !has(record, "content") ? "context" : "content";
 }
 
-static dpe_status want_string(const struct dpe_json_field *field, struct dpe_error *err)
+static const char *text_of(const json_t *record, const char *name)
 {
-    return field->value.kind == DPE_JSON_STRING
+    return dpe_jsonl_text(json_object_get(record, name));
+}
+
+static dpe_status want_string(const json_t *record, const char *name, struct dpe_error *err)
+{
+    const json_t *value = json_object_get(record, name);
+    return json_is_string(value) && !dpe_jsonl_is_number(value)
                ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", field->name,
-                          dpe_json_kind_name(field->value.kind));
+               : dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", name,
+                          dpe_jsonl_kind(value));
 }
 
-static bool is_list(const struct dpe_json_field *field)
-{
-    return field->value.kind == DPE_JSON_LIST;
-}
-
-static dpe_status want_texts(const struct dpe_json_field *field, size_t least,
+static dpe_status want_texts(const json_t *record, const char *name, size_t least,
                              struct dpe_error *err)
 {
-    const struct dpe_json_item *items = is_list(field) ? field->items : &field->value;
-    size_t n = is_list(field) ? field->n : 1;
+    const json_t *value = json_object_get(record, name);
+    size_t n = dpe_jsonl_entries(value);
     if (n < least) {
-        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %zu entries or more, found %zu",
-                        field->name, least, n);
+        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %zu entries or more, found %zu", name,
+                        least, n);
     }
     for (size_t i = 0; i < n; i++) {
-        enum dpe_json_kind kind = items[i].kind;
-        if (kind != DPE_JSON_STRING && kind != DPE_JSON_INTEGER && kind != DPE_JSON_REAL) {
+        const json_t *entry = dpe_jsonl_entry(value, i);
+        if (!json_is_string(entry)) {
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected strings or numbers, found %s",
-                            field->name, dpe_json_kind_name(kind));
+                            name, dpe_jsonl_kind(entry));
         }
     }
     return DPE_OK;
 }
 
 /* Entry i of a field that may be one value. */
-static const char *entry(const struct dpe_json_field *field, size_t i)
+static const char *entry(const json_t *record, const char *name, size_t i)
 {
-    return is_list(field) ? field->items[i].text : field->value.text;
+    return dpe_jsonl_text(dpe_jsonl_entry(json_object_get(record, name), i));
 }
 
 /* Letter of the right option: named beside it, or its place among the options; '\0': neither. */
-static char right_letter(const struct record *record)
+static char right_letter(const json_t *record)
 {
-    const struct dpe_json_field *answer = field(record, "answer");
-    const struct dpe_json_field *options = field(record, "options");
-    if (is_list(answer) && answer->n == 2 && strlen(entry(answer, 1)) == 1 &&
-        strchr("ABCD", entry(answer, 1)[0]) != NULL) {
-        return entry(answer, 1)[0];
+    const char *letter = entry(record, "answer", 1);
+    if (json_array_size(json_object_get(record, "answer")) == 2 && strlen(letter) == 1 &&
+        strchr("ABCD", letter[0]) != NULL) {
+        return letter[0];
     }
     for (size_t i = 0; i < 4; i++) {
-        if (strcmp(entry(options, i), entry(answer, 0)) == 0) {
+        if (strcmp(entry(record, "options", i), entry(record, "answer", 0)) == 0) {
             return "ABCD"[i];
         }
     }
     return '\0';
 }
 
-static dpe_status check_prompt(const struct official *official, const struct record *record,
+static dpe_status check_prompt(const struct official *official, const json_t *record,
                                struct dpe_error *err)
 {
-    DPE_TRY(want_string(input(official, record), err));
+    DPE_TRY(want_string(record, input(official), err));
     if (!official->ruler) {
-        return want_string(context(record), err);
+        return want_string(record, context(record), err);
     }
-    if (input(official, record)->value.text[0] == '\0') {
+    if (text_of(record, input(official))[0] == '\0') {
         return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"",
-                        input(official, record)->name);
+                        input(official));
     }
-    return has(record, "answer_prefix") ? want_string(field(record, "answer_prefix"), err) : DPE_OK;
+    return has(record, "answer_prefix") ? want_string(record, "answer_prefix", err) : DPE_OK;
 }
 
-static dpe_status check_number(const struct record *record, struct dpe_error *err)
+static dpe_status check_number(const json_t *record, struct dpe_error *err)
 {
-    const struct dpe_json_field *answer = field(record, "answer");
-    enum dpe_json_kind kind = is_list(answer) ? answer->items[0].kind : answer->value.kind;
-    return kind != DPE_JSON_STRING
+    return dpe_jsonl_is_number(dpe_jsonl_entry(json_object_get(record, "answer"), 0))
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string");
 }
 
-static dpe_status check_options(const struct record *record, struct dpe_error *err)
+static dpe_status check_options(const json_t *record, struct dpe_error *err)
 {
-    const struct dpe_json_field *options = field(record, "options");
-    if (!is_list(options)) {
+    const json_t *options = json_object_get(record, "options");
+    if (!json_is_array(options)) {
         return dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
-                        dpe_json_kind_name(options->value.kind));
+                        dpe_jsonl_kind(options));
     }
-    DPE_TRY(want_texts(options, 4, err));
+    DPE_TRY(want_texts(record, "options", 4, err));
     if (right_letter(record) == '\0') {
         return dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
     }
     return DPE_OK;
 }
 
-static dpe_status check_record(const struct official *official, const struct record *record,
+static dpe_status check_record(const struct official *official, const json_t *record,
                                struct dpe_error *err)
 {
     enum dpe_references wanted = official->options.task->references;
     DPE_TRY(check_prompt(official, record, err));
-    DPE_TRY(want_texts(references(official, record), 1, err));
+    DPE_TRY(want_texts(record, references(official, record), 1, err));
     return wanted == DPE_REFERENCES_NUMBER ? check_number(record, err)
            : wanted == DPE_REFERENCES_PAIR ? check_options(record, err)
                                            : DPE_OK;
 }
 
-/* Line `line` of the file, checked. Messages name file and line. */
-static dpe_status read_record(const struct official *official, int64_t line, struct record *record,
+/* Line `line` of the file, checked, a new reference. Messages name file and line. */
+static dpe_status read_record(const struct official *official, int64_t line, json_t **record,
                               struct dpe_error *err)
 {
-    enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
-    DPE_TRY(dpe_jsonl_read(official->jsonl, line, &record->line, err));
-    dpe_status status = dpe_jsonl_object(record->line.bytes, record->line.n, record->fields,
-                                         N_FIELDS, &problem, err);
-    if (status == DPE_OK) {
-        status = check_record(official, record, err);
-    }
+    DPE_TRY(dpe_jsonl_read(official->jsonl, line, true, record, err));
+    dpe_status status = check_record(official, *record, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "%s: line %lld", dpe_jsonl_path(official->jsonl),
                         (long long)dpe_jsonl_number(official->jsonl, line));
@@ -197,16 +157,15 @@ static dpe_status read_record(const struct official *official, int64_t line, str
 
 /* ------------------------------------------------------------------------------------- samples */
 
-static void write_prompt(const struct official *official, const struct record *record,
+static void write_prompt(const struct official *official, const json_t *record,
                          struct dpe_text *text)
 {
     const struct dpe_official_options *options = &official->options;
     const struct dpe_official_shared *shared = options->shared;
-    const struct dpe_json_field *choices = field(record, "options");
     if (official->ruler) {
-        const char *const parts[] = {
-            shared->frame.before, input(official, record)->value.text, shared->frame.after,
-            official->second ? "" : field(record, "answer_prefix")->value.text};
+        const char *const parts[] = {shared->frame.before, text_of(record, input(official)),
+                                     shared->frame.after,
+                                     official->second ? "" : text_of(record, "answer_prefix")};
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             dpe_text_put_bytes(text, parts[i], strlen(parts[i]));
         }
@@ -215,12 +174,12 @@ static void write_prompt(const struct official *official, const struct record *r
     bool choice = options->task->references == DPE_REFERENCES_PAIR;
     char beginning[48];
     const struct dpe_phrase_value values[] = {
-        {"context", context(record)->value.text},
-        {"input", field(record, "input")->value.text},
-        {"option_a", choice ? entry(choices, 0) : ""},
-        {"option_b", choice ? entry(choices, 1) : ""},
-        {"option_c", choice ? entry(choices, 2) : ""},
-        {"option_d", choice ? entry(choices, 3) : ""},
+        {"context", text_of(record, context(record))},
+        {"input", text_of(record, "input")},
+        {"option_a", choice ? entry(record, "options", 0) : ""},
+        {"option_b", choice ? entry(record, "options", 1) : ""},
+        {"option_c", choice ? entry(record, "options", 2) : ""},
+        {"option_d", choice ? entry(record, "options", 3) : ""},
         {NULL, NULL},
     };
     dpe_text_put(text, "%s", shared->frame.before);
@@ -264,16 +223,16 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
     return DPE_OK;
 }
 
-static dpe_status take_references(const struct official *official, const struct record *record,
+static dpe_status take_references(const struct official *official, const json_t *record,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
-    const struct dpe_json_field *field = references(official, record);
+    const char *name = references(official, record);
     bool pair = official->options.task->references == DPE_REFERENCES_PAIR;
-    size_t n = pair ? 2 : is_list(field) ? field->n : 1;
+    size_t n = pair ? 2 : dpe_jsonl_entries(json_object_get(record, name));
     DPE_TRY(DPE_NEW(&sample->references, n, err, "no memory for references"));
     for (size_t i = 0; i < n; i++) {
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
-        sample->references[i] = strdup(pair && i == 1 ? letter : entry(field, i));
+        sample->references[i] = strdup(pair && i == 1 ? letter : entry(record, name, i));
         sample->n_references = i + 1;
         DPE_TRY(DPE_MADE(sample->references[i], err, "no memory for references"));
     }
@@ -286,11 +245,11 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
     const struct official *official = state;
     DPE_SCOPED(dpe_sample_free)
     struct dpe_sample made = {.index = index, .max_new = official->options.room};
-    DPE_SCOPED(record_free) struct record record = new_record;
+    DPE_SCOPED(json_decrefp) json_t *record = NULL;
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     DPE_TRY(read_record(official, official->lines[index], &record, err));
-    write_prompt(official, &record, &text);
-    DPE_TRY(take_references(official, &record, &made, err));
+    write_prompt(official, record, &text);
+    DPE_TRY(take_references(official, record, &made, err));
     if (official->options.kind != NULL) {
         DPE_TRY(dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
                                made.n_references, official->options.length, &made.max_new, err));
@@ -328,10 +287,10 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                               struct dpe_error *err)
 {
     int64_t n = dpe_jsonl_size(official->jsonl);
-    DPE_SCOPED(record_free) struct record record = new_record;
     DPE_TRY(DPE_NEW(&official->lines, (size_t)n, err, "no memory for lines"));
     for (int64_t i = 0; i < n; i++) {
         struct dpe_error own = {0};
+        DPE_SCOPED(json_decrefp) json_t *record = NULL;
         dpe_status found = read_record(official, i, &record, &own);
         if (found == DPE_OK) {
             official->lines[official->n++] = i;

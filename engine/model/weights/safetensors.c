@@ -35,16 +35,8 @@ struct header {
     struct dpe_shard *shard;
     struct dpe_shard_table *table;
     size_t first; /* of this file's tensors in the table */
-    int index;    /* of the shard */
-    struct dpe_json_scan scan;
     struct dpe_error *err;
 };
-
-static dpe_status bad_json(const struct header *header)
-{
-    return dpe_fail(header->err, DPE_BAD_DATA, "%s: header: at byte %zu of its JSON: %s",
-                    header->shard->path, header->scan.at, header->scan.problem);
-}
 
 static dpe_status bad_tensor(const struct header *header, const char *name, const char *what)
 {
@@ -53,58 +45,20 @@ static dpe_status bad_tensor(const struct header *header, const char *name, cons
                     dpe_json_quote(quoted, name, strlen(name)), what);
 }
 
-static dpe_status read_shape(struct header *header, struct dpe_shard_tensor *tensor)
+/* At most `most` integers >= 0; false: the value is something else. */
+static bool read_integers(const json_t *list, size_t most, int64_t *values)
 {
-    bool first = true;
-    dpe_json_scan_open(&header->scan, '[');
-    while (dpe_json_scan_element(&header->scan, &first)) {
-        uint64_t size = 0;
-        if (tensor->rank == DPE_SAFETENSORS_RANK) {
-            return bad_tensor(header, tensor->name, "expected at most 8 dimensions, found more");
-        }
-        if (dpe_json_scan_unsigned(&header->scan, &size) && size > INT64_MAX) {
-            return bad_tensor(header, tensor->name, "a size of its shape is above 2^63");
-        }
-        tensor->shape[tensor->rank++] = (int64_t)size;
+    size_t n = json_array_size(list);
+    bool good = json_is_array(list) && n <= most;
+    for (size_t i = 0; i < n && good; i++) {
+        values[i] = json_integer_value(json_array_get(list, i));
+        good = json_is_integer(json_array_get(list, i)) && values[i] >= 0;
     }
-    return DPE_OK;
-}
-
-static dpe_status read_offsets(struct header *header, struct dpe_shard_tensor *tensor)
-{
-    uint64_t offsets[2] = {0};
-    size_t n = 0;
-    bool first = true;
-    dpe_json_scan_open(&header->scan, '[');
-    while (dpe_json_scan_element(&header->scan, &first)) {
-        uint64_t offset = 0;
-        dpe_json_scan_unsigned(&header->scan, &offset);
-        if (n < 2) {
-            offsets[n] = offset;
-        }
-        n++;
-    }
-    if (header->scan.problem != NULL) {
-        return bad_json(header);
-    }
-    if (n != 2 || offsets[1] < offsets[0]) {
-        return bad_tensor(header, tensor->name, "expected data_offsets [begin, end], begin <= end");
-    }
-    uint64_t bytes = header->shard->size - header->shard->data;
-    if (offsets[1] > bytes) {
-        char what[128];
-        snprintf(what, sizeof what,
-                 "ends at byte %llu of the data, which has %llu: the file is truncated",
-                 (unsigned long long)offsets[1], (unsigned long long)bytes);
-        return bad_tensor(header, tensor->name, what);
-    }
-    tensor->begin = header->shard->data + offsets[0];
-    tensor->end = header->shard->data + offsets[1];
-    return DPE_OK;
+    return good;
 }
 
 /* A dtype that is not known has no size to compare; whoever needs the tensor refuses it. */
-static dpe_status check_size(struct header *header, const struct dpe_shard_tensor *tensor)
+static dpe_status check_size(const struct header *header, const struct dpe_shard_tensor *tensor)
 {
     size_t d = 0;
     while (d < sizeof dtypes / sizeof dtypes[0] && strcmp(dtypes[d].name, tensor->dtype) != 0) {
@@ -132,58 +86,56 @@ static dpe_status check_size(struct header *header, const struct dpe_shard_tenso
     return DPE_OK;
 }
 
-/* The object of one tensor; members outside the format are skipped, as its
- * reference implementation does. */
-static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *tensor)
+/* The object of one tensor; members outside the format are passed over, as its reference
+ * implementation does. */
+static dpe_status read_tensor(const struct header *header, const json_t *entry,
+                              struct dpe_shard_tensor *tensor)
 {
-    enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
-    unsigned seen = 0;
-    bool first = true;
-    struct dpe_json_scan_text key = {0};
-    struct dpe_json_scan_text dtype = {0};
-    dpe_json_scan_open(&header->scan, '{');
-    while (dpe_json_scan_key(&header->scan, &first, &key)) {
-        unsigned member = 0;
-        if (dpe_json_scan_is(&key, "dtype")) {
-            member = DTYPE;
-            dpe_json_scan_string(&header->scan, &dtype);
-        } else if (dpe_json_scan_is(&key, "shape")) {
-            member = SHAPE;
-            tensor->rank = 0;
-            DPE_TRY(read_shape(header, tensor));
-        } else if (dpe_json_scan_is(&key, "data_offsets")) {
-            member = OFFSETS;
-            DPE_TRY(read_offsets(header, tensor));
-        } else {
-            dpe_json_scan_skip(&header->scan);
-        }
-        if ((seen & member) != 0) {
-            return bad_tensor(header, tensor->name, "a member occurs twice");
-        }
-        seen |= member;
-    }
-    if (header->scan.problem != NULL) {
-        return bad_json(header);
-    }
-    if (seen != (DTYPE | SHAPE | OFFSETS)) {
+    const json_t *dtype = json_object_get(entry, "dtype");
+    const json_t *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    int64_t ends[2];
+    if (!json_is_string(dtype) || shape == NULL || offsets == NULL) {
         return bad_tensor(header, tensor->name, "expected dtype, shape and data_offsets");
     }
-    if (strlen(dtype.bytes) != dtype.n) {
+    if (strlen(json_string_value(dtype)) != json_string_length(dtype)) {
         return bad_tensor(header, tensor->name, "its dtype goes on after a NUL character");
     }
-    tensor->dtype = dtype.bytes;
+    if (!read_integers(shape, DPE_SAFETENSORS_RANK, tensor->shape)) {
+        return bad_tensor(header, tensor->name,
+                          "expected a shape of at most 8 dimensions, integers from 0 to 2^63 - 1");
+    }
+    if (json_array_size(offsets) != 2 || !read_integers(offsets, 2, ends) || ends[1] < ends[0]) {
+        return bad_tensor(header, tensor->name, "expected data_offsets [begin, end], begin <= end");
+    }
+    uint64_t bytes = header->shard->size - header->shard->data;
+    if ((uint64_t)ends[1] > bytes) {
+        char what[128];
+        snprintf(what, sizeof what,
+                 "ends at byte %lld of the data, which has %llu: the file is truncated",
+                 (long long)ends[1], (unsigned long long)bytes);
+        return bad_tensor(header, tensor->name, what);
+    }
+    tensor->dtype = json_string_value(dtype);
+    tensor->rank = (int)json_array_size(shape);
+    tensor->begin = header->shard->data + (uint64_t)ends[0];
+    tensor->end = header->shard->data + (uint64_t)ends[1];
     return check_size(header, tensor);
 }
 
-static dpe_status skip_metadata(struct header *header)
+static dpe_status check_metadata(const struct header *header, json_t *metadata)
 {
-    bool first = true;
-    struct dpe_json_scan_text text;
-    dpe_json_scan_open(&header->scan, '{');
-    while (dpe_json_scan_key(&header->scan, &first, &text)) {
-        dpe_json_scan_string(&header->scan, &text);
+    const char *key;
+    json_t *value;
+    bool good = json_is_object(metadata);
+    json_object_foreach(metadata, key, value)
+    {
+        good = good && json_is_string(value);
     }
-    return header->scan.problem == NULL ? DPE_OK : bad_json(header);
+    return good ? DPE_OK
+                : dpe_fail(header->err, DPE_BAD_DATA,
+                           "%s: header: __metadata__: expected an object of strings",
+                           header->shard->path);
 }
 
 struct span {
@@ -236,35 +188,33 @@ static dpe_status check_cover(const struct header *header)
     return DPE_OK;
 }
 
-static dpe_status read_tensors(struct header *header)
+static dpe_status read_tensors(const struct header *header, int index)
 {
-    bool first = true;
-    bool metadata = false;
-    struct dpe_json_scan_text name;
     struct dpe_shard_table *table = header->table;
-    dpe_json_scan_open(&header->scan, '{');
-    while (dpe_json_scan_key(&header->scan, &first, &name)) {
-        if (dpe_json_scan_is(&name, "__metadata__") && !metadata) {
-            metadata = true;
-            DPE_TRY(skip_metadata(header));
+    const char *name;
+    json_t *entry;
+    json_object_foreach(header->shard->header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            DPE_TRY(check_metadata(header, entry));
             continue;
-        }
-        if (strlen(name.bytes) != name.n) {
-            return bad_tensor(header, name.bytes, "its name goes on after a NUL character");
         }
         DPE_TRY(DPE_ROOM(&table->tensors, table->n, header->err,
                          "%s: out of memory for its tensors", header->shard->path));
         struct dpe_shard_tensor *tensor = &table->tensors[table->n++];
-        *tensor = (struct dpe_shard_tensor){.name = name.bytes, .shard = header->index};
-        DPE_TRY(read_tensor(header, tensor));
+        *tensor = (struct dpe_shard_tensor){.name = name, .shard = index};
+        DPE_TRY(read_tensor(header, entry, tensor));
     }
-    return dpe_json_scan_end(&header->scan) ? check_cover(header) : bad_json(header);
+    return check_cover(header);
 }
 
-/* The header's bytes, NUL-terminated, and its length; the shard owns them. */
-static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_error *err)
+/* The header, whose bytes go into the hash. */
+static dpe_status read_header(struct dpe_shard *shard, struct dpe_sha256 *hash,
+                              struct dpe_error *err)
 {
     unsigned char length[8], first[64];
+    char where[4096 + 16];
+    DPE_OWNED char *bytes = NULL;
     uint64_t some = shard->size < sizeof first ? shard->size : sizeof first;
     DPE_TRY(dpe_shard_read(shard, 0, some, first, err));
     DPE_TRY(dpe_refuse_pointer(shard->path, first, (size_t)some, err));
@@ -275,27 +225,21 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
                         shard->path, (unsigned long long)shard->size);
     }
     memcpy(length, first, sizeof length);
-    *n = dpe_load_u64(length, sizeof length);
-    if (*n > max_header || *n > shard->size - sizeof length) {
+    uint64_t n = dpe_load_u64(length, sizeof length);
+    if (n > max_header || n > shard->size - sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: header of %llu bytes: expected at most %llu, in a file of %llu: not "
                         "a safetensors file, or a truncated one",
-                        shard->path, (unsigned long long)*n, (unsigned long long)max_header,
+                        shard->path, (unsigned long long)n, (unsigned long long)max_header,
                         (unsigned long long)shard->size);
     }
-    shard->data = sizeof length + *n;
-    DPE_TRY(DPE_NEW(&shard->header, (size_t)*n + 1, err,
-                    "%s: no memory for its header of %llu bytes", shard->path,
-                    (unsigned long long)*n));
-    shard->header[*n] = '\0';
-    DPE_TRY(dpe_shard_read(shard, sizeof length, shard->data, shard->header, err));
-    size_t good = dpe_utf8_check(shard->header, (size_t)*n);
-    if (good < *n) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: header: expected UTF-8, found an invalid byte at %zu", shard->path,
-                        good);
-    }
-    return DPE_OK;
+    shard->data = sizeof length + n;
+    DPE_TRY(DPE_NEW(&bytes, (size_t)n + 1, err, "%s: no memory for its header of %llu bytes",
+                    shard->path, (unsigned long long)n));
+    DPE_TRY(dpe_shard_read(shard, sizeof length, shard->data, bytes, err));
+    dpe_sha256_add(hash, bytes, (size_t)n);
+    snprintf(where, sizeof where, "%s: header", shard->path);
+    return dpe_json_parse(where, bytes, (size_t)n, &shard->header, err);
 }
 
 dpe_status dpe_shard_open(const char *folder, const char *name, int index, struct dpe_shard *shard,
@@ -305,21 +249,14 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
     shard->name = strdup(name);
     shard->path = dpe_folder_join(folder, name);
     DPE_TRY(DPE_MADE(shard->name != NULL ? shard->path : NULL, err, "%s: out of memory", name));
-    uint64_t n = 0;
     unsigned char size[8];
     DPE_TRY(dpe_open_regular(shard->path, &shard->fd, &shard->size, err));
-    DPE_TRY(read_header(shard, &n, err));
     dpe_store_u64(size, shard->size, sizeof size);
     dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
     dpe_sha256_add(hash, size, sizeof size);
-    dpe_sha256_add(hash, shard->header, (size_t)n);
-    struct header header = {.shard = shard,
-                            .table = table,
-                            .first = table->n,
-                            .index = index,
-                            .scan = {.text = shard->header, .n = (size_t)n},
-                            .err = err};
-    DPE_TRY(read_tensors(&header));
+    DPE_TRY(read_header(shard, hash, err));
+    struct header header = {.shard = shard, .table = table, .first = table->n, .err = err};
+    DPE_TRY(read_tensors(&header, index));
     return dpe_shard_map(shard, err);
 }
 
@@ -349,7 +286,7 @@ void dpe_shard_close(struct dpe_shard *shard)
     }
     free(shard->name);
     free(shard->path);
-    free(shard->header);
+    json_decref(shard->header);
     *shard = (struct dpe_shard){.fd = -1};
 }
 

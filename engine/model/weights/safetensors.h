@@ -13,6 +13,8 @@
 #ifndef DPE_SAFETENSORS_H
 #define DPE_SAFETENSORS_H
 
+#include <jansson.h>
+
 #include "engine/base/base.h"
 
 enum { DPE_SAFETENSORS_RANK = 8 };
@@ -25,7 +27,7 @@ struct dpe_shard {
     uint64_t size;
     uint64_t data;      /**< file offset where the data begins */
     unsigned char *map; /**< [size] read only, NULL when not mapped */
-    char *header;       /**< the header as scanned: holds the names of its tensors, owned */
+    json_t *header;     /**< holds the names of its tensors, owned */
 };
 
 /** One entry of a header. */

@@ -28,19 +28,18 @@ const char *dpe_name_list_text(struct dpe_name_list *list)
     return list->text;
 }
 
-static const uint64_t max_index = 100000000;
 enum { MAX_SHARDS = 4096 };
 static const char single_file[] = "model.safetensors";
 static const char index_file[] = "model.safetensors.index.json";
 
-/* One line of a weight_map; both strings live in the index's text. */
+/* One line of a weight_map; both strings live in the index. */
 struct placed {
     const char *tensor, *shard;
 };
 
 struct index {
     char path[4096];
-    char *text;
+    json_t *json;
     struct placed *map; /* [n] */
     size_t n;
     const char **shards; /* [n_shards], different, in name order, or {model.safetensors} */
@@ -52,77 +51,39 @@ static void free_index(struct index *index)
 {
     free(index->shards);
     free(index->map);
-    free(index->text);
+    json_decref(index->json);
 }
 
 /* A shard is a file of this folder and nothing else: no path leads out of it. */
-static bool plain_basename(struct dpe_json_scan_text name)
+static bool is_plain_basename(const char *name)
 {
-    return name.n > 0 && name.n <= 255 && strlen(name.bytes) == name.n &&
-           strchr(name.bytes, '/') == NULL && strchr(name.bytes, '\\') == NULL &&
-           strcmp(name.bytes, ".") != 0 && strcmp(name.bytes, "..") != 0;
+    return name[0] != '\0' && strlen(name) <= 255 && strchr(name, '/') == NULL &&
+           strchr(name, '\\') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
+static dpe_status read_index(struct index *index)
 {
-    bool first = true;
-    struct dpe_json_scan_text tensor;
-    struct dpe_json_scan_text shard;
-    char quoted[96];
-    dpe_json_scan_open(scan, '{');
-    while (dpe_json_scan_key(scan, &first, &tensor)) {
-        if (!dpe_json_scan_string(scan, &shard)) {
-            break;
-        }
-        if (strlen(tensor.bytes) != tensor.n) {
-            return dpe_fail(index->err, DPE_BAD_DATA,
-                            "%s: weight_map: tensor %s: its name contains a NUL character",
-                            index->path, dpe_json_quote(quoted, tensor.bytes, tensor.n));
-        }
-        if (!plain_basename(shard)) {
-            return dpe_fail(index->err, DPE_BAD_DATA,
-                            "%s: weight_map: expected the name of a file in the same folder, found "
-                            "\"%s\"",
-                            index->path, dpe_json_quote(quoted, shard.bytes, shard.n));
-        }
-        DPE_TRY(DPE_ROOM(&index->map, index->n, index->err, "%s: out of memory", index->path));
-        index->map[index->n++] = (struct placed){tensor.bytes, shard.bytes};
-    }
-    return DPE_OK;
-}
-
-static dpe_status parse_index(struct index *index, size_t n)
-{
-    struct dpe_json_scan scan = {.text = index->text, .n = n};
-    struct dpe_json_scan_text key;
-    bool first = true;
-    bool seen = false;
-    size_t good = dpe_utf8_check(index->text, n);
-    if (good < n) {
-        return dpe_fail(index->err, DPE_BAD_DATA,
-                        "%s: expected UTF-8, found an invalid byte at %zu", index->path, good);
-    }
-    dpe_json_scan_open(&scan, '{');
-    while (dpe_json_scan_key(&scan, &first, &key)) {
-        if (strcmp(key.bytes, "weight_map") != 0) {
-            dpe_json_scan_skip(&scan);
-        } else if (seen) {
-            return dpe_fail(index->err, DPE_BAD_DATA, "%s: weight_map occurs twice", index->path);
-        } else {
-            seen = true;
-            DPE_TRY(read_map(index, &scan));
-        }
-    }
-    if (!dpe_json_scan_end(&scan)) {
-        return dpe_fail(index->err, DPE_BAD_DATA, "%s: at byte %zu: %s", index->path, scan.at,
-                        scan.problem);
-    }
-    if (index->n == 0) {
+    const char *tensor;
+    json_t *value;
+    DPE_TRY(dpe_json_read(index->path, &index->json, index->err));
+    json_t *map = json_object_get(index->json, "weight_map");
+    if (json_object_size(map) == 0) {
         return dpe_fail(index->err, DPE_BAD_DATA,
                         "%s: expected a weight_map with at least one tensor, found none",
                         index->path);
     }
-    return DPE_OK;
+    DPE_TRY(
+        DPE_NEW(&index->map, json_object_size(map), index->err, "%s: out of memory", index->path));
+    struct dpe_json_reader reader = {index->path, "weight_map.", map, index->err, DPE_OK};
+    json_object_foreach(map, tensor, value)
+    {
+        const char *shard = dpe_json_string(&reader, tensor, "");
+        if (!is_plain_basename(shard)) {
+            dpe_json_expected(&reader, tensor, "the name of a file in the same folder");
+        }
+        index->map[index->n++] = (struct placed){tensor, shard};
+    }
+    return reader.status;
 }
 
 static int by_tensor(const void *a, const void *b)
@@ -154,14 +115,6 @@ static dpe_status collect_shards(struct index *index)
                         index->path, MAX_SHARDS, index->n_shards);
     }
     qsort(index->map, index->n, sizeof *index->map, by_tensor);
-    for (size_t i = 1; i < index->n; i++) {
-        if (strcmp(index->map[i].tensor, index->map[i - 1].tensor) == 0) {
-            char quoted[96];
-            const char *name = index->map[i].tensor;
-            return dpe_fail(index->err, DPE_BAD_DATA, "%s: weight_map: tensor %s occurs twice",
-                            index->path, dpe_json_quote(quoted, name, strlen(name)));
-        }
-    }
     return DPE_OK;
 }
 
@@ -208,9 +161,7 @@ static dpe_status find_files(struct index *index, const char *folder)
                                 : "");
     }
     snprintf(index->path, sizeof index->path, "%s/%s", folder, index_file);
-    size_t n = 0;
-    DPE_TRY(dpe_read_file(index->path, max_index, &index->text, &n, index->err));
-    DPE_TRY(parse_index(index, n));
+    DPE_TRY(read_index(index));
     DPE_TRY(collect_shards(index));
     return check_present(index, folder);
 }
