@@ -177,7 +177,6 @@ static void begin(struct list *list)
         const struct dpe_detect_point ramp = {
             .family = RAMP + 1, .turns = {fmax(4.0, ratio / 2.0), 0.5}, .temperature = factor(0.9)};
         add(list, DPE_DETECT_SEARCHED, &ramp);
-        add_named(list, DPE_DETECT_METHOD, "yarn");
         if (params->states) {
             add_named(list, DPE_DETECT_METHOD, "streaming-llm"); /* what states keep alone */
         }

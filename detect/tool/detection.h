@@ -10,7 +10,7 @@
 
 enum {
     DETECT_MOST_AGAINST = 8,
-    DETECT_BUDGET = 16, /**< contexts of L tokens that a search reads by default: the first heat; */
+    DETECT_BUDGET = 9, /**< contexts of L tokens that a search reads by default: the first heat; */
     DETECT_BUDGET_SWEPT = 160, /**< and with a sweep */
 };
 

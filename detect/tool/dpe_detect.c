@@ -16,7 +16,7 @@ enum sweep_key {
 static const struct dpe_option sweep_options[] = {
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
      "What the search and its fresh samples may read: a time such as 20m or 2h, or tokens such as "
-     "500ktok or 20Mtok (default: sixteen contexts of --length tokens, with the sweep 160, and "
+     "500ktok or 20Mtok (default: nine contexts of --length tokens, with the sweep 160, and "
      "fresh ones). A larger one reads the same first",
      1},
     {NULL, 0, NULL, 0, "Task:", 2},
