@@ -35,9 +35,9 @@ static int64_t count_tokens(const struct detect_inputs *inputs, const struct dpe
 {
     size_t n = 0;
     int64_t tokens = 0;
-    const struct dpe_row *rows = dpe_run_rows(run, &n);
+    const struct dpe_row *const *rows = dpe_run_rows(run, &n);
     for (size_t i = 0; i < n; i++) {
-        const struct dpe_row *row = &rows[i];
+        const struct dpe_row *row = rows[i];
         const int64_t together = together_of(inputs, row->task);
         const bool again = together > 1 && row->sample % together != 0 &&
                            dpe_run_find(run, row->task, row->plan, row->sample - 1) != NULL;

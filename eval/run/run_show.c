@@ -417,7 +417,7 @@ void dpe_run_tool_methods(void)
     for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
         const struct dpe_number *number = &dpe_temperature_numbers.of[i];
         snprintf(line, sizeof line, "%s=%.15g", number->key, number->usual);
-        dpe_print("  %-20s %s\n", line, dpe_table_field_of(number)->what);
+        dpe_print("  %-20s %s\n", line, dpe_table_field_named(number->name)->what);
     }
     dpe_print(
         "  infoscale=N          log-n=N with power 1/2 and decay 2/head_dim (arXiv 2501.08570)\n"

@@ -135,9 +135,9 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 /** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
 void dpe_h5_seal(struct dpe_h5 *table);
 struct dpe_new_file;
-/** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
- *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
- *  always; the file is the caller's to drop. */
+/** Close a table made by dpe_h5_create and write it into a new file, which is reopened
+ *  and compared with the bytes that were written. dpe_new_file_finish puts it in place. Frees the
+ * table always; the file is the caller's to drop. */
 dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err);
 
 /** Compare an open file with its trailer. DPE_BAD_DATA when they do not match; without a trailer

@@ -11,14 +11,6 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 
-/** One dataset that was put: what reading it back must give. */
-struct dpe_h5_put {
-    char *path;
-    enum dpe_column_type type;
-    uint32_t crc;
-    size_t n; /**< elements */
-};
-
 /** The bytes of a file that HDF5 makes in memory; they outlive its closing. */
 struct dpe_h5_image {
     char *bytes;
@@ -32,8 +24,6 @@ struct dpe_h5 {
     bool writing, sealed;
     dpe_status unanswered;    /**< of the first question that dpe_h5_has could not answer */
     struct dpe_error failure; /**< writing: the first, status DPE_OK = none */
-    struct dpe_h5_put *puts;
-    size_t n_puts;
 };
 
 /** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
@@ -51,7 +41,5 @@ dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *ob
 /** The same, of a dataset. */
 dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, hid_t *dataset,
                                  struct dpe_error *err);
-/** CRC of the elements of a column, strings by their bytes. */
-uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n);
 
 #endif

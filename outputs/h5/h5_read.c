@@ -24,10 +24,12 @@ static dpe_status check_version(struct dpe_h5 *table, const char *version, struc
 {
     char why[DPE_TABLE_MESSAGE];
     DPE_OWNED char *history = NULL;
+    if (dpe_table_check_version(version, NULL, why) == DPE_TABLE_OK) {
+        return DPE_OK;
+    }
     dpe_h5_get_attr_text(table, "/run", "history", &history, NULL);
-    return dpe_table_check_version(version, history, why) == DPE_TABLE_OK
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
+    dpe_table_check_version(version, history, why);
+    return dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
 }
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
@@ -51,42 +53,25 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
     return check_version(table, version, err);
 }
 
-/* Without a trailer: a table that another program wrote, or another kind of file. */
-static dpe_status refuse_unchecked(int fd, const char *path, struct dpe_error *err)
+dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dpe_error *err)
 {
     static const char signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
-    char begin[sizeof signature] = "";
-    if (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
-        memcmp(begin, signature, sizeof begin) != 0) {
+    char begin[sizeof signature] = "", words[DPE_TRAILER_WORDS];
+    const enum dpe_trailer_state state = dpe_trailer_check(fd, words);
+    if (state == DPE_TRAILER_WHOLE || (state == DPE_TRAILER_NONE && !needed)) {
+        return DPE_OK;
+    }
+    if (state == DPE_TRAILER_NONE && (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
+                                      memcmp(begin, signature, sizeof begin) != 0)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: cannot be read as HDF5: expected a table, found %s",
                         path, "another kind of file");
     }
-    return dpe_fail(err, DPE_BAD_DATA,
-                    "%s: has no checksum at its end: it is cut off, or another program wrote or "
-                    "changed it; outputs/SCHEMA.md shows how to add a checksum; dpe-report and "
-                    "dpe-export, which can write it anew, read the file with --unchecked",
-                    path);
-}
-
-dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dpe_error *err)
-{
-    uint64_t expected = 0;
-    uint64_t found = 0;
-    switch (dpe_trailer_check(fd, &expected, &found)) {
-    case DPE_TRAILER_UNREADABLE:
-        return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
-    case DPE_TRAILER_DAMAGED:
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: is damaged: expected CRC-32C %08llx, found %08llx; copy it again, or "
-                        "run the command "
-                        "that wrote it",
-                        path, (unsigned long long)expected, (unsigned long long)found);
-    case DPE_TRAILER_NONE:
-        return needed ? refuse_unchecked(fd, path, err) : DPE_OK;
-    case DPE_TRAILER_WHOLE:
-        break;
-    }
-    return DPE_OK;
+    return dpe_fail(err, state == DPE_TRAILER_UNREADABLE ? DPE_IO : DPE_BAD_DATA, "%s: %s%s", path,
+                    words,
+                    state == DPE_TRAILER_NONE ? "; dpe-report and dpe-export, which can write it "
+                                                "anew, read the file with --unchecked"
+                    : state == DPE_TRAILER_DAMAGED ? ", or run the command that wrote it"
+                                                   : "");
 }
 
 /* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5

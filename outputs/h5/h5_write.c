@@ -367,22 +367,6 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
     return status;
 }
 
-static dpe_status remember_put(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
-                               struct dpe_error *err)
-{
-    char *path = dpe_make_room(&table->puts, table->n_puts, sizeof *table->puts)
-                     ? dpe_join(column->path, "", "")
-                     : NULL;
-    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", table->path));
-    table->puts[table->n_puts++] = (struct dpe_h5_put){
-        .path = path,
-        .type = column->type,
-        .crc = dpe_hdf5_crc(column->type, column->data, n),
-        .n = n,
-    };
-    return DPE_OK;
-}
-
 static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_column *column,
                                 size_t n, struct dpe_error *err)
 {
@@ -444,7 +428,7 @@ static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, str
     if (dataset >= 0 && H5Dclose(dataset) < 0 && status == DPE_OK) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
     }
-    return status != DPE_OK ? status : remember_put(table, column, n, err);
+    return status;
 }
 
 void dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column)

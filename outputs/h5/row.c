@@ -6,6 +6,8 @@
 #include "outputs/storage/storage.h"
 
 #include <math.h>
+#include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -411,72 +413,47 @@ double dpe_positions_at(const struct dpe_positions *positions, int bucket)
 
 /* --------------------------------------------------------------------------------- rows by key */
 
-/* An array of rows and an open-addressing table of their indices. */
-
-static size_t hash_key(const char *task, const char *plan, int64_t sample)
+static int by_key(const void *a, const void *b)
 {
-    uint64_t hash = dpe_fnv(DPE_FNV, task, strlen(task) + 1);
-    hash = dpe_fnv(hash, plan, strlen(plan) + 1);
-    hash = dpe_fnv(hash, &sample, sizeof sample);
-    return (size_t)(hash ^ (hash >> 29));
+    return dpe_row_compare(a, b);
 }
 
-/* The slot of a key: where it is, or the free one where it belongs. */
-static size_t find_slot(const struct dpe_rowset *set, const char *task, const char *plan,
-                        int64_t sample)
+dpe_status dpe_rowset_put(struct dpe_rowset *set, struct dpe_row *row, struct dpe_error *err)
 {
-    size_t slot = hash_key(task, plan, sample) & (set->n_slots - 1);
-    while (set->slots[slot] != 0) {
-        const struct dpe_row *row = &set->rows[set->slots[slot] - 1];
-        if (row->sample == sample && strcmp(row->plan, plan) == 0 && strcmp(row->task, task) == 0) {
-            break;
-        }
-        slot = (slot + 1) & (set->n_slots - 1);
-    }
-    return slot;
-}
-
-static dpe_status grow_slots(struct dpe_rowset *set, struct dpe_error *err)
-{
-    size_t n_slots = set->n_slots == 0 ? 64 : set->n_slots * 2;
-    size_t *slots = NULL;
-    DPE_TRY(DPE_NEW(&slots, n_slots, err, "out of memory for the index of %zu rows", set->n));
-    free(set->slots);
-    set->slots = slots;
-    set->n_slots = n_slots;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct dpe_row *row = &set->rows[i];
-        set->slots[find_slot(set, row->task, row->plan, row->sample)] = i + 1;
-    }
+    DPE_OWNED struct dpe_row *kept = NULL;
+    DPE_TRY(DPE_ROOM(&set->rows, set->n, err, "out of memory for %zu rows", set->n));
+    DPE_TRY(DPE_NEW(&kept, 1, err, "out of memory for %zu rows", set->n));
+    *kept = *row;
+    DPE_TRY(DPE_MADE(tsearch(kept, &set->tree, by_key), err, "out of memory for %zu rows", set->n));
+    set->rows[set->n++] = kept;
+    kept = NULL;
+    dpe_row_init(row);
     return DPE_OK;
 }
 
-dpe_status dpe_rowset_reserve(struct dpe_rowset *set, struct dpe_error *err)
+void dpe_rowset_drop(struct dpe_rowset *set)
 {
-    DPE_TRY(set->n + 1 > set->n_slots / 2 ? grow_slots(set, err) : DPE_OK);
-    return DPE_ROOM(&set->rows, set->n, err, "out of memory for %zu rows", set->n);
-}
-
-void dpe_rowset_take(struct dpe_rowset *set, struct dpe_row *row)
-{
-    set->slots[find_slot(set, row->task, row->plan, row->sample)] = set->n + 1;
-    set->rows[set->n++] = *row;
-    dpe_row_init(row);
+    struct dpe_row *row = set->rows[--set->n];
+    tdelete(row, &set->tree, by_key);
+    dpe_row_free(row);
+    free(row);
 }
 
 const struct dpe_row *dpe_rowset_find(const struct dpe_rowset *set, const char *task,
                                       const char *plan, int64_t sample)
 {
-    if (set->n == 0) {
-        return NULL;
-    }
-    size_t index = set->slots[find_slot(set, task, plan, sample)];
-    return index == 0 ? NULL : &set->rows[index - 1];
+    struct dpe_row key = {.sample = sample};
+    snprintf(key.task, sizeof key.task, "%s", task);
+    snprintf(key.plan, sizeof key.plan, "%s", plan);
+    struct dpe_row *const *found = tfind(&key, &set->tree, by_key);
+    return found != NULL ? *found : NULL;
 }
 
 void dpe_rowset_free(struct dpe_rowset *set)
 {
-    dpe_rows_free(set->rows, set->n);
-    free(set->slots);
+    while (set->n > 0) {
+        dpe_rowset_drop(set);
+    }
+    free(set->rows);
     *set = (struct dpe_rowset){0};
 }

@@ -135,15 +135,14 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
 
 /** Rows by key. */
 struct dpe_rowset {
-    struct dpe_row *rows;
+    struct dpe_row **rows; /**< [n], owned */
     size_t n;
-    size_t *slots; /**< [n_slots] index + 1 of a row, 0 = free */
-    size_t n_slots;
+    void *tree; /**< of them (tsearch) */
 };
-/** Room for one more, so that the next take cannot fail. */
-dpe_status dpe_rowset_reserve(struct dpe_rowset *set, struct dpe_error *err);
-/** Move a row with a new key into reserved room. */
-void dpe_rowset_take(struct dpe_rowset *set, struct dpe_row *row);
+/** Move a row with a new key into the set; after a failure it is where it was. */
+dpe_status dpe_rowset_put(struct dpe_rowset *set, struct dpe_row *row, struct dpe_error *err);
+/** Free the row that was put last. */
+void dpe_rowset_drop(struct dpe_rowset *set);
 const struct dpe_row *dpe_rowset_find(const struct dpe_rowset *set, const char *task,
                                       const char *plan, int64_t sample);
 void dpe_rowset_free(struct dpe_rowset *set);

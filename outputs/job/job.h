@@ -109,8 +109,8 @@ struct dpe_job {
     /** Sequences that are decoded together, rows that are made together, and cache rows that each
      * sequence after the first needs (dpe_job_fit_batch); 0, 1: one. */
     int64_t batch, group, own;
-    _Atomic int sides; /**< groups that are made at once at most, each in a session; 0, 1: one */
-    int saving;        /**< steps that it took until the session fitted into memory */
+    int sides;  /**< groups that are made at once at most, each in a session; 0, 1: one */
+    int saving; /**< steps that it took until the session fitted into memory */
     int64_t planned, missing;  /**< rows of the last list, and those of them that are not there */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;

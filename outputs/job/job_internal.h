@@ -99,13 +99,6 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
                            struct dpe_error *err);
 /** Make the rows of a group in the job's sessions. */
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
-/** A rank above 0: make the assigned rows until rank 0 has no more. */
-void dpe_loop_serve(struct dpe_loop *loop);
-/** The items of a group, n bytes, to those that make its rows with this rank. */
-dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
-                               struct dpe_error *err);
-/** Wait a little before looking for messages again. */
-void dpe_loop_nap(void);
 /** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */
 dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
 

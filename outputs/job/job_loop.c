@@ -224,9 +224,9 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
         }
     }
     size_t n = 0;
-    const struct dpe_row *rows = dpe_run_rows(loop->job->run, &n);
+    const struct dpe_row *const *rows = dpe_run_rows(loop->job->run, &n);
     for (size_t i = 0; i < n; i++) {
-        loop->n_nonfinite += rows[i].status == DPE_ROW_NONFINITE;
+        loop->n_nonfinite += rows[i]->status == DPE_ROW_NONFINITE;
     }
     return status;
 }
@@ -412,7 +412,7 @@ static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int
             status = dpe_job_session(job, n, loop->list->plans[plan].plan, work->capacity, err);
         }
         if (status == DPE_NO_MEMORY && n > 0) {
-            dpe_log_info("memory holds %d of %d texts of %lld tokens at once", n, (int)job->sides,
+            dpe_log_info("memory holds %d of %d texts of %lld tokens at once", n, job->sides,
                          (long long)work->capacity);
             job->sides = n;
             break;

@@ -1,74 +1,39 @@
-/* The loop with several ranks, as rank 0 runs it: a scheduler that assigns items, one group at a
- * time, to workers that are free, itself included. It makes its own rows in a thread, so that it
- * can answer. */
+/* The loop with several ranks. Rank 0 is a scheduler that assigns items, one group at a time, to
+ * workers that are free, itself included; while it makes its own rows it answers the others now and
+ * then. A rank above 0 makes the rows that are assigned to it, and appends each to its own journal
+ * before it reports it. */
 #include "engine/session/session.h"
 #include "outputs/h5/rows.h"
 #include "outputs/job/job_internal.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 enum { NO_ITEM = -1 };
 static const double grace = 8.0; /* seconds for dropping a row */
 
-/* --------------------------------------------------------------------------- rank 0's own rows */
-
-enum maker_state { IDLE, MAKING, MADE, QUITTING };
-
-/* A thread that makes one group after another; everything is under the lock, the group belongs to
- * the thread while it is MAKING. */
-struct maker {
-    struct dpe_loop *loop;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    enum maker_state state;
-    struct dpe_group group;
-    dpe_status status;
-    struct dpe_error err;
-    double last_seen;
-    int64_t fed; /* of the session's work so far */
-};
-
-static void maker_beat(void *user)
+/* Wait a little before looking for messages again. */
+static void nap(void)
 {
-    struct maker *maker = user;
-    int64_t fed = dpe_job_own_work(maker->loop->job).fed;
-    pthread_mutex_lock(&maker->lock);
-    maker->last_seen = dpe_clock();
-    maker->fed = fed;
-    pthread_mutex_unlock(&maker->lock);
+    const struct timespec time = {0, 500000};
+    nanosleep(&time, NULL);
 }
 
-static void *make_rows(void *user)
+/* The items of a group, n bytes, to those that make its rows with this rank. */
+static dpe_status send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+                             struct dpe_error *err)
 {
-    struct maker *maker = user;
-    pthread_mutex_lock(&maker->lock);
-    while (maker->state != QUITTING) {
-        if (maker->state != MAKING) {
-            pthread_cond_wait(&maker->wake, &maker->lock);
-            continue;
+    const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
+    dpe_status status = DPE_OK;
+    for (int i = 1; i < ranks->peers && status == DPE_OK; i++) {
+        status = dpe_ranks_send(ranks, ranks->rank + i, &message, list, n, err);
+        if (status != DPE_OK && i > 1) {
+            dpe_ranks_no_memory(ranks); /* those before begin, and wait for all */
         }
-        struct dpe_error err = {0};
-        pthread_mutex_unlock(&maker->lock);
-        dpe_status status = dpe_loop_make(maker->loop, &maker->group, &err);
-        pthread_mutex_lock(&maker->lock);
-        maker->status = status;
-        maker->err = err;
-        maker->state = MADE;
     }
-    pthread_mutex_unlock(&maker->lock);
-    return NULL;
-}
-
-static void maker_set(struct maker *maker, enum maker_state state)
-{
-    pthread_mutex_lock(&maker->lock);
-    maker->state = state;
-    maker->last_seen = dpe_clock();
-    pthread_cond_signal(&maker->wake);
-    pthread_mutex_unlock(&maker->lock);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------- handing out */
@@ -89,8 +54,8 @@ struct scheduler {
     struct dpe_loop *loop;
     struct dpe_ranks *ranks;
     struct worker *workers; /* [size] */
-    struct maker maker;
     struct dpe_group group; /* to be handed out */
+    struct dpe_group own;   /* of rank 0 */
     size_t next;            /* no item before this one is to be handed out */
     bool *known;            /* [n_plans] the run has the plan's name */
     double dropped;         /* when the others were asked to drop their rows, 0 = not yet */
@@ -103,16 +68,10 @@ struct scheduler {
 };
 
 /* Tokens that a rank has read, as it last said. */
-static int64_t read_by(struct scheduler *scheduler, int rank)
+static int64_t read_by(const struct scheduler *scheduler, int rank)
 {
-    struct maker *maker = &scheduler->maker;
-    if (rank > 0) {
-        return scheduler->loop->job->works[rank].fed;
-    }
-    pthread_mutex_lock(&maker->lock);
-    int64_t fed = maker->fed;
-    pthread_mutex_unlock(&maker->lock);
-    return fed;
+    const struct dpe_job *job = scheduler->loop->job;
+    return rank > 0 ? job->works[rank].fed : dpe_job_own_work(job).fed;
 }
 
 /* The progress line within the rows that are being made. */
@@ -171,24 +130,16 @@ static int64_t choose(struct scheduler *scheduler, const struct worker *worker)
 static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
     struct dpe_group *group = &scheduler->group;
-    struct dpe_group *own = &scheduler->maker.group;
-    dpe_status status = DPE_OK;
-    if (rank > 0) {
-        const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
-        status = dpe_ranks_send(scheduler->ranks, rank, &message, (const char *)group->at,
-                                (size_t)group->n * sizeof *group->at, err);
-    } else {
-        own->n = 0;
-        for (int64_t i = 0; i < group->n; i++) {
-            dpe_group_add(own, scheduler->loop, group->at[i]);
-        }
-        status = dpe_loop_send_peers(scheduler->ranks, (const char *)group->at,
-                                     (size_t)group->n * sizeof *group->at, err);
-        maker_set(&scheduler->maker, status == DPE_OK ? MAKING : IDLE);
-    }
-    DPE_TRY(status);
+    const char *list = (const char *)group->at;
+    const size_t n = (size_t)group->n * sizeof *group->at;
+    const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
+    DPE_TRY(rank > 0 ? dpe_ranks_send(scheduler->ranks, rank, &message, list, n, err)
+                     : send_peers(scheduler->ranks, list, n, err));
     for (int64_t i = 0; i < group->n; i++) {
         scheduler->loop->open[group->at[i]] = 2;
+        if (rank == 0) {
+            dpe_group_add(&scheduler->own, scheduler->loop, group->at[i]);
+        }
     }
     scheduler->workers[rank] = (struct worker){.rows = group->n,
                                                .item = group->at[0],
@@ -291,37 +242,13 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
     return true;
 }
 
-static bool receive_own(struct scheduler *scheduler)
-{
-    struct maker *maker = &scheduler->maker;
-    struct dpe_group *group = &maker->group;
-    pthread_mutex_lock(&maker->lock);
-    bool made = maker->state == MADE;
-    scheduler->workers[0].last_seen = maker->last_seen;
-    maker->state = made ? IDLE : maker->state;
-    pthread_mutex_unlock(&maker->lock);
-    if (!made) {
-        return false;
-    }
-    struct dpe_error err = maker->err;
-    dpe_status status = maker->status;
-    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
-        status = take_row(scheduler, 0, group->at[i], &group->rows[i], &err);
-    }
-    if (status != DPE_OK) { /* those after it are not reported either */
-        take_failure(scheduler, 0, status, err.text);
-    }
-    dpe_group_clear(group);
-    return true;
-}
-
 /* Busy ranks must send something; waiting ranks get a sign of life from rank 0. */
 static void watch(struct scheduler *scheduler)
 {
     const struct dpe_wanted *list = scheduler->loop->list;
     double now = dpe_clock();
     bool greet = now - scheduler->beat > fmin(60.0, scheduler->ranks->limit / 4.0);
-    for (int r = 0; r < scheduler->ranks->size; r++) {
+    for (int r = 1; r < scheduler->ranks->size; r++) {
         const struct worker *worker = &scheduler->workers[r];
         if (worker->rows > 0 && now - worker->last_seen > scheduler->ranks->limit) {
             const struct dpe_item *item = &list->items[worker->item];
@@ -336,7 +263,7 @@ static void watch(struct scheduler *scheduler)
                 (long long)scheduler->loop->job->planned);
             dpe_ranks_abort(scheduler->ranks, DPE_INCOMPLETE);
         }
-        if (greet && r > 0 && (worker->free || r % scheduler->ranks->peers != 0)) {
+        if (greet && (worker->free || r % scheduler->ranks->peers != 0)) {
             const struct dpe_message message = {.kind = DPE_MESSAGE_BEAT};
             struct dpe_error err;
             stop(scheduler, dpe_ranks_send(scheduler->ranks, r, &message, NULL, 0, &err), &err);
@@ -350,7 +277,7 @@ static _Noreturn void give_up(struct scheduler *scheduler)
 {
     struct dpe_job *job = scheduler->loop->job;
     struct dpe_error err = {0};
-    for (int r = 0; r < scheduler->ranks->size; r++) {
+    for (int r = 1; r < scheduler->ranks->size; r++) {
         if (scheduler->workers[r].rows > 0) {
             dpe_log_error("rank %d on %s did not stop", r, dpe_ranks_host(scheduler->ranks, r));
         }
@@ -375,40 +302,78 @@ static bool any_worker_busy(const struct scheduler *scheduler)
     return false;
 }
 
-static void run_scheduler(struct scheduler *scheduler)
+/* What the other ranks need now; whether one was heard. Also while rank 0 makes rows. */
+static bool tend(struct scheduler *scheduler)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    struct dpe_error err = {0};
+    bool heard = false;
+    while (receive_others(scheduler, &text)) {
+        heard = true;
+    }
+    if (dpe_signals_asked() != DPE_STOP_NONE) {
+        dpe_fail(&err, DPE_INCOMPLETE, "stopped by a signal");
+        stop(scheduler, DPE_INCOMPLETE, &err);
+    }
+    bool drop = dpe_signals_asked() == DPE_STOP_NOW ||
+                (scheduler->status != DPE_OK && scheduler->status != DPE_INCOMPLETE);
+    if (drop && scheduler->dropped == 0.0) {
+        scheduler->dropped = dpe_clock();
+        dpe_ranks_drop(scheduler->ranks);
+        dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
+    }
+    for (int r = 1; r < scheduler->ranks->size && scheduler->status == DPE_OK; r++) {
+        if (scheduler->workers[r].free) {
+            stop(scheduler, hand_out(scheduler, r, &err), &err);
+        }
+    }
+    watch(scheduler);
+    if (scheduler->dropped > 0.0 &&
+        dpe_clock() - scheduler->dropped > fmin(grace, scheduler->ranks->limit)) {
+        give_up(scheduler);
+    }
+    show_parts(scheduler);
+    return heard;
+}
+
+static void tend_others(void *user)
+{
+    tend(user);
+}
+
+/* Rank 0's own rows. */
+static void make_own(struct scheduler *scheduler)
+{
+    struct dpe_error err = {0};
+    DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *own = &scheduler->own;
+    dpe_status status = hand_out(scheduler, 0, &err);
+    stop(scheduler, status, &err);
+    if (own->n == 0) {
+        return;
+    }
+    scheduler->ranks->beat = tend_others;
+    scheduler->ranks->beat_user = scheduler;
+    status = dpe_loop_make(scheduler->loop, own, &err);
+    scheduler->ranks->beat = NULL;
+    for (int64_t i = 0; i < own->n && status == DPE_OK; i++) {
+        status = take_row(scheduler, 0, own->at[i], &own->rows[i], &err);
+    }
+    if (status != DPE_OK) { /* those after it are not reported either */
+        take_failure(scheduler, 0, status, err.text);
+    }
+}
+
+static void run_scheduler(struct scheduler *scheduler)
+{
     while (any_worker_busy(scheduler) ||
            (scheduler->status == DPE_OK && scheduler->loop->job->missing > 0)) {
-        struct dpe_error err = {0};
-        bool heard = receive_own(scheduler);
-        while (receive_others(scheduler, &text)) {
-            heard = true;
+        const bool heard = tend(scheduler);
+        const int64_t before = scheduler->loop->job->missing;
+        if (scheduler->status == DPE_OK) {
+            make_own(scheduler);
         }
-        if (dpe_signals_asked() != DPE_STOP_NONE) {
-            dpe_fail(&err, DPE_INCOMPLETE, "stopped by a signal");
-            stop(scheduler, DPE_INCOMPLETE, &err);
-        }
-        bool drop = dpe_signals_asked() == DPE_STOP_NOW ||
-                    (scheduler->status != DPE_OK && scheduler->status != DPE_INCOMPLETE);
-        if (drop && scheduler->dropped == 0.0) {
-            scheduler->dropped = dpe_clock();
-            dpe_ranks_drop(scheduler->ranks);
-            dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
-        }
-        for (int r = 0; r < scheduler->ranks->size && scheduler->status == DPE_OK; r++) {
-            if (scheduler->workers[r].free) {
-                stop(scheduler, hand_out(scheduler, r, &err), &err);
-            }
-        }
-        watch(scheduler);
-        if (scheduler->dropped > 0.0 &&
-            dpe_clock() - scheduler->dropped > fmin(grace, scheduler->ranks->limit)) {
-            give_up(scheduler);
-        }
-        show_parts(scheduler);
-        if (!heard) {
-            dpe_loop_nap();
+        if (!heard && scheduler->loop->job->missing == before) {
+            nap();
         }
     }
 }
@@ -416,33 +381,21 @@ static void run_scheduler(struct scheduler *scheduler)
 static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = loop->job->ranks;
-    struct scheduler scheduler = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
+    struct scheduler scheduler = {
+        .loop = loop, .ranks = ranks, .beat = dpe_clock(), .begin = dpe_clock()};
     scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
     scheduler.known = dpe_alloc_zero((size_t)loop->list->n_plans, sizeof *scheduler.known);
     scheduler.parts = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.parts);
-    scheduler.maker = (struct maker){.loop = loop, .fed = dpe_job_own_work(loop->job).fed};
-    pthread_mutex_init(&scheduler.maker.lock, NULL);
-    pthread_cond_init(&scheduler.maker.wake, NULL);
-    dpe_session_hand_over(); /* to the maker */
     if (scheduler.workers == NULL || scheduler.known == NULL || scheduler.parts == NULL ||
         dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
-        dpe_group_init(&scheduler.maker.group, loop, NULL) != DPE_OK ||
-        pthread_create(&scheduler.maker.thread, NULL, make_rows, &scheduler.maker) != 0) {
+        dpe_group_init(&scheduler.own, loop, NULL) != DPE_OK) {
         dpe_ranks_no_memory(ranks);
     }
     for (int r = 0; r < ranks->size; r++) {
         scheduler.workers[r] = (struct worker){.plan = -1, .free = r % ranks->peers == 0};
-    }
-    scheduler.begin = dpe_clock();
-    for (int r = 0; r < ranks->size; r++) {
         scheduler.fed += read_by(&scheduler, r);
     }
-    ranks->beat = maker_beat;
-    ranks->beat_user = &scheduler.maker;
     run_scheduler(&scheduler);
-    maker_set(&scheduler.maker, QUITTING);
-    pthread_join(scheduler.maker.thread, NULL);
-    ranks->beat = NULL;
     const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
     for (int r = 1; r < ranks->size; r++) {
         if (dpe_ranks_send(ranks, r, &done, NULL, 0, NULL) != DPE_OK) {
@@ -452,14 +405,132 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     if (scheduler.status != DPE_OK && err != NULL) {
         *err = scheduler.err;
     }
-    pthread_mutex_destroy(&scheduler.maker.lock);
-    pthread_cond_destroy(&scheduler.maker.wake);
     dpe_group_free(&scheduler.group);
-    dpe_group_free(&scheduler.maker.group);
+    dpe_group_free(&scheduler.own);
     free(scheduler.workers);
     free(scheduler.known);
     free(scheduler.parts);
     return scheduler.status;
+}
+
+/* -------------------------------------------------------------------------------- ranks above 0 */
+
+struct server {
+    struct dpe_loop *loop;
+    struct dpe_group group;
+    double sent, looked; /* last message to rank 0, and last look for one */
+};
+
+static void report(struct server *server, const struct dpe_message *message, const char *text,
+                   size_t n)
+{
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    struct dpe_message full = *message;
+    full.asked = (int)dpe_signals_asked();
+    if (ranks->rank == ranks->leader) {
+        full.work = dpe_job_own_work(server->loop->job);
+    }
+    server->sent = dpe_clock();
+    if (dpe_ranks_send(ranks, 0, &full, text, n, NULL) != DPE_OK) {
+        dpe_ranks_no_memory(ranks);
+    }
+}
+
+/* While a row is made: send a sign of life, and look whether the row is to be dropped. */
+static void beat(void *user)
+{
+    struct server *server = user;
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    double now = dpe_clock();
+    if (now - server->looked > 0.1) {
+        server->looked = now;
+        if (dpe_ranks_dropped(ranks)) {
+            dpe_signals_ask(DPE_STOP_NOW);
+        }
+    }
+    if (now - server->sent > fmin(1.0, ranks->limit / 4.0)) {
+        report(server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+    }
+}
+
+/* Make the rows of a group and report each. A rank that follows a leader leaves the rows to it. */
+static dpe_status make_group(struct server *server, struct dpe_error *err)
+{
+    struct dpe_loop *loop = server->loop;
+    DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *group = &server->group;
+    struct dpe_ranks *ranks = loop->job->ranks;
+    bool leads = ranks->rank == ranks->leader;
+    DPE_TRY(dpe_loop_make(loop, group, err));
+    for (int64_t i = 0; i < group->n && leads; i++) {
+        DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+        DPE_TRY(dpe_run_add(loop->job->run, &group->rows[i], err));
+        DPE_TRY(dpe_row_encode(&group->rows[i], true, &bytes, err));
+        const struct dpe_message answer = {.kind = DPE_MESSAGE_ROW, .item = group->at[i]};
+        report(server, &answer, bytes.bytes, bytes.n);
+    }
+    return DPE_OK;
+}
+
+/* Make the rows of a list, or report why there are none. */
+static void serve_list(struct server *server, const struct dpe_text *list)
+{
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    struct dpe_error err = {0};
+    bool leads = ranks->rank == ranks->leader;
+    if (leads && send_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
+        dpe_ranks_no_memory(ranks);
+    }
+    for (size_t i = 0; i + sizeof(int64_t) <= list->n; i += sizeof(int64_t)) {
+        int64_t at = 0;
+        memcpy(&at, list->bytes + i, sizeof at);
+        dpe_group_add(&server->group, server->loop, at);
+    }
+    const dpe_status status = make_group(server, &err);
+    if (status != DPE_OK && leads) {
+        const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
+        report(server, &answer, err.text, strlen(err.text));
+    }
+}
+
+static void serve(struct dpe_loop *loop)
+{
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct server server = {.loop = loop};
+    struct dpe_message message = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    enum dpe_stop_request reported = DPE_STOP_NONE;
+    int from = 0;
+    if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
+        dpe_ranks_no_memory(ranks);
+    }
+    if (ranks->rank == ranks->leader) {
+        ranks->beat = beat;
+        ranks->beat_user = &server;
+    }
+    double received = dpe_clock();
+    while (message.kind != DPE_MESSAGE_DONE) {
+        if (dpe_ranks_receive(ranks, &from, &message, &text)) {
+            if (message.kind == DPE_MESSAGE_ITEM) {
+                serve_list(&server, &text);
+            }
+            received = dpe_clock();
+            continue;
+        }
+        if (dpe_signals_asked() != reported) {
+            reported = dpe_signals_asked();
+            report(&server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+        }
+        if (dpe_clock() - received > 2.0 * ranks->limit + 5.0) {
+            dpe_log_error("rank 0 has sent nothing for %.0f s (--rank-timeout); the job ends. "
+                          "Finished samples are saved: run the same command to continue",
+                          dpe_clock() - received);
+            dpe_ranks_abort(ranks, DPE_INCOMPLETE);
+        }
+        nap();
+    }
+    ranks->beat = NULL;
+    dpe_group_free(&server.group);
+    dpe_ranks_dropped(ranks);
 }
 
 /* ---------------------------------------------------------------------------------- the loop */
@@ -471,7 +542,7 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
     if (ranks->rank == 0) {
         status = lead(loop, err);
     } else {
-        dpe_loop_serve(loop);
+        serve(loop);
     }
     DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err));
     DPE_TRY(dpe_job_share_rows(loop->job, err));

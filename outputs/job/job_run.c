@@ -149,7 +149,6 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
         .force = args->tool.force,
         .salvage = args->tool.force,
         .rank = job->ranks->rank,
-        .own_only = job->ranks->rank > 0,
         .info = &info,
         .notice = notice,
     };
@@ -271,9 +270,9 @@ static dpe_status finish(struct dpe_job *job, dpe_status status, dpe_run_fill fi
 static dpe_status check_finite(const struct dpe_job *job, struct dpe_error *err)
 {
     size_t n = 0;
-    const struct dpe_row *rows = dpe_run_rows(job->run, &n);
+    const struct dpe_row *const *rows = dpe_run_rows(job->run, &n);
     size_t nonfinite = 0;
-    while (nonfinite < n && rows[nonfinite].status == DPE_ROW_NONFINITE) {
+    while (nonfinite < n && rows[nonfinite]->status == DPE_ROW_NONFINITE) {
         nonfinite++;
     }
     return n == 0 || nonfinite < n

@@ -2,9 +2,10 @@
  * @file ranks.h
  * The processes of one job: one alone, or several that MPI started. Used inside of dpe_job only.
  *
- * ranks_mpi.c and ranks_alone.c are the two implementations; a build has one of them. Every rank
- * runs the same program on the same inputs. Between dpe_ranks_barrier calls rank 0 and the others
- * exchange messages; waiting sleeps instead of spinning. One thread of a process calls these.
+ * ranks_mpi.c and ranks_alone.c are the two implementations; a build has one of them, and the first
+ * alone has messages about rows (job_ranks.c). Every rank runs the same program on the same inputs.
+ * Between dpe_ranks_barrier calls rank 0 and the others exchange messages; waiting sleeps instead
+ * of spinning. One thread of a process calls these.
  */
 #ifndef DPE_RANKS_H
 #define DPE_RANKS_H
@@ -42,11 +43,10 @@ int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text);
  * (engine/ops/options.h) needs. Only the leader exchanges messages about rows, and keeps them. */
 
 enum { DPE_MOST_PEERS = 256 };
-/** Divide the ranks into groups of `peers`. DPE_USAGE when the number of ranks is not a multiple,
- * DPE_NO_DEVICE when the library cannot do it. */
+/** Divide the ranks into groups of `peers`. DPE_USAGE when the number of ranks is not a multiple.
+ */
 dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error *err);
-/** dpe_peers.meet. A peer that does not come within the limit ends the job. Called by the thread
- *  that makes rows. */
+/** dpe_peers.meet. A peer that does not come within the limit ends the job. */
 dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_status status,
                          struct dpe_error *err);
 /** The end of what peers did together, `status` being how it ended here: all get one status, as

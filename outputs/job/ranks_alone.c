@@ -1,5 +1,5 @@
 /* A build without MPI: one process. */
-#include "outputs/job/ranks.h"
+#include "outputs/job/job_internal.h"
 
 #include <stdlib.h>
 
@@ -81,39 +81,8 @@ dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, stru
     return DPE_OK;
 }
 
-dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
-                          const char *text, size_t n, struct dpe_error *err)
+dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
 {
-    (void)ranks, (void)message, (void)text, (void)n;
-    return dpe_fail(err, DPE_INTERNAL, "there is no rank %d", to);
-}
-
-bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
-                       struct dpe_text *text)
-{
-    (void)ranks, (void)from, (void)message, (void)text;
-    return false;
-}
-
-void dpe_ranks_drop(struct dpe_ranks *ranks)
-{
-    (void)ranks;
-}
-
-bool dpe_ranks_dropped(struct dpe_ranks *ranks)
-{
-    (void)ranks;
-    return false;
-}
-
-const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank)
-{
-    (void)ranks, (void)rank;
-    return "";
-}
-
-_Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
-{
-    (void)ranks;
-    _Exit(code);
+    (void)loop;
+    return dpe_fail(err, DPE_INTERNAL, "there are no other ranks");
 }

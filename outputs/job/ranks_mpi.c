@@ -4,22 +4,23 @@
 
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum tag { TAG_MEET = 1, TAG_MET, TAG_WORK, TAG_DROP, TAG_SHARE };
-enum { HOST_SIZE = 64, CORES_SIZE = 256 };
+enum tag { TAG_MEET = 1, TAG_MET, TAG_WORK, TAG_DROP };
+enum { HOST_SIZE = 64, SAME_SIZE = 1024 };
 
 /* MPI is there once in a process. */
 static MPI_Comm job_comm = MPI_COMM_NULL;
 static char (*hosts)[HOST_SIZE]; /* [size] on rank 0, NULL: nobody has come yet */
-static bool threaded;
 
 /* What a rank sends to a barrier, and what it gets back. */
 struct word {
@@ -63,24 +64,8 @@ static void leave_by_alarm(int code, double seconds, const char *reason)
     alarm(seconds > 1e6 ? 1000000U : (unsigned)ceil(seconds));
 }
 
-/* Cores that this process may use, as text. */
-static void read_cores(char cores[CORES_SIZE])
-{
-    char line[CORES_SIZE + 32];
-    FILE *file = fopen("/proc/self/status", "re");
-    memset(cores, 0, CORES_SIZE);
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, "Cpus_allowed_list:", 18) == 0) {
-            snprintf(cores, CORES_SIZE, "%.*s", CORES_SIZE - 1, line + 18);
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-}
-
-/* Ranks on this machine, and how many of them have the same text. */
-static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *local_size)
+/* Ranks on this machine, and how many of them have the same bytes. */
+static int compare(int rank, const char own[SAME_SIZE], int *local_rank, int *local_size)
 {
     MPI_Comm local;
     MPI_Comm_split_type(job_comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
@@ -88,7 +73,7 @@ static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *l
     MPI_Comm_size(local, local_size);
     int alike = 1;
     for (int r = 0; r < *local_size; r++) {
-        char other[CORES_SIZE];
+        char other[SAME_SIZE];
         memcpy(other, own, sizeof other);
         MPI_Bcast(other, (int)sizeof other, MPI_BYTE, r, local);
         alike += r != *local_rank && memcmp(own, other, sizeof other) == 0;
@@ -100,8 +85,8 @@ static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *l
 /* Ranks that use the same cores as this one share them. */
 static void look_around(struct dpe_ranks *ranks)
 {
-    char own[CORES_SIZE];
-    read_cores(own);
+    char own[SAME_SIZE] = {0};
+    (void)syscall(SYS_sched_getaffinity, 0, sizeof own, own); /* cores, a bit each */
     int sharing = compare(ranks->rank, own, &ranks->local_rank, &ranks->local_size);
     int cores = dpe_limit_processors(omp_get_num_procs());
     ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
@@ -109,7 +94,7 @@ static void look_around(struct dpe_ranks *ranks)
 
 int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
 {
-    char own[CORES_SIZE] = {0};
+    char own[SAME_SIZE] = {0};
     int local_rank = 0;
     int local_size = 0;
     if (ranks->size == 1) {
@@ -136,11 +121,10 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
     leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
                    "MPI does not start: a rank is missing (--rank-timeout); the same command "
                    "continues\n");
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS ||
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
         MPI_Comm_dup(MPI_COMM_WORLD, &job_comm) != MPI_SUCCESS) {
         return dpe_fail(err, DPE_INTERNAL, "MPI cannot be started");
     }
-    threaded = provided >= MPI_THREAD_MULTIPLE;
     MPI_Comm_rank(job_comm, &ranks->rank);
     MPI_Comm_size(job_comm, &ranks->size);
     look_around(ranks);
@@ -149,9 +133,7 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
         DPE_TRY(
             DPE_NEW(&hosts, (size_t)ranks->size, err, "out of memory for %d ranks", ranks->size));
     }
-    return provided >= MPI_THREAD_SERIALIZED
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_DEVICE, "this MPI library cannot be used from two threads");
+    return DPE_OK;
 }
 
 void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status)
@@ -175,11 +157,6 @@ MPI_Comm dpe_ranks_comm(void)
     return job_comm;
 }
 
-bool dpe_ranks_threaded(void)
-{
-    return threaded;
-}
-
 const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank)
 {
     (void)ranks;
@@ -199,59 +176,78 @@ _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
 
 /* ------------------------------------------------------------------------------------- waiting */
 
-/* A receive of MPI's own would spin. Short waits are common: the naps grow. */
-static void nap(int *naps)
+/* A receive of MPI's own would spin. Short waits are common: looks are eager at first, and then far
+ * between. */
+struct patience {
+    double deadline;
+    int looks;
+};
+
+static struct patience begin_wait(const struct dpe_ranks *ranks)
 {
-    long microseconds = *naps < 200 ? 50 : 1000;
-    const struct timespec time = {0, microseconds * 1000};
-    nanosleep(&time, NULL);
-    *naps += 1;
+    return (struct patience){.deadline = dpe_clock() + ranks->limit};
 }
 
-/* Whether a message of this tag is there within the limit; its sender and size. */
-static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status *status)
-{
-    double deadline = dpe_clock() + ranks->limit;
-    int there = 0;
-    int naps = 0;
-    for (;;) {
-        MPI_Iprobe(source, tag, job_comm, &there, status);
-        if (there) {
-            return true;
-        }
-        if (dpe_clock() > deadline) {
-            return false;
-        }
-        nap(&naps);
-    }
-}
-
-_Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
+static _Noreturn void give_up(struct dpe_ranks *ranks, int rank)
 {
     const char *host = rank > 0 ? dpe_ranks_host(ranks, rank) : "";
+    char name[32] = "a rank";
+    if (rank >= 0) {
+        snprintf(name, sizeof name, "rank %d", rank);
+    }
     dpe_log_error(
-        "rank %d%s%s did not reach the barrier where the other ranks wait within %.0f s "
+        "%s%s%s did not reach the barrier where the other ranks wait within %.0f s "
         "(--rank-timeout); the job ends. Finished samples are saved: run the same command "
         "to continue",
-        rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
+        name, host[0] != '\0' ? " on " : "", host, ranks->limit);
     dpe_ranks_abort(ranks, DPE_INCOMPLETE);
 }
 
-/* A large message waits until the other side takes it, for no longer than the limit. */
+static void wait_a_little(struct dpe_ranks *ranks, struct patience *patience, int late, bool beats)
+{
+    enum { EAGER = 2000 };
+    if (patience->looks++ < EAGER) {
+        sched_yield();
+        return;
+    }
+    const struct timespec time = {0, patience->looks < 2 * EAGER ? 50000 : 1000000};
+    nanosleep(&time, NULL);
+    if (beats && ranks->beat != NULL) {
+        ranks->beat(ranks->beat_user);
+    }
+    if (dpe_clock() > patience->deadline) {
+        give_up(ranks, late);
+    }
+}
+
+void dpe_ranks_finish(struct dpe_ranks *ranks, MPI_Request *request, int late, bool beats)
+{
+    struct patience patience = begin_wait(ranks);
+    int done = 0;
+    for (MPI_Test(request, &done, MPI_STATUS_IGNORE); !done;
+         MPI_Test(request, &done, MPI_STATUS_IGNORE)) {
+        wait_a_little(ranks, &patience, late, beats);
+    }
+}
+
+MPI_Status dpe_ranks_await(struct dpe_ranks *ranks, int source, int tag, int late, bool beats)
+{
+    struct patience patience = begin_wait(ranks);
+    MPI_Status status;
+    int there = 0;
+    for (MPI_Iprobe(source, tag, job_comm, &there, &status); !there;
+         MPI_Iprobe(source, tag, job_comm, &there, &status)) {
+        wait_a_little(ranks, &patience, late, beats);
+    }
+    return status;
+}
+
+/* A large message waits until the other side takes it. */
 static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, int size)
 {
     MPI_Request request;
-    double deadline = dpe_clock() + ranks->limit;
-    int sent = 0;
-    int naps = 0;
     MPI_Isend(bytes, size, MPI_BYTE, to, tag, job_comm, &request);
-    for (MPI_Test(&request, &sent, MPI_STATUS_IGNORE); !sent;
-         MPI_Test(&request, &sent, MPI_STATUS_IGNORE)) {
-        if (dpe_clock() > deadline) {
-            dpe_ranks_give_up(ranks, to);
-        }
-        nap(&naps);
-    }
+    dpe_ranks_finish(ranks, &request, to, false);
 }
 
 /* ------------------------------------------------------------------------------------ meetings */
@@ -277,14 +273,11 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
     }
     words[0] = *verdict;
     for (int n = 1; n < ranks->size; n++) {
-        MPI_Status status;
-        if (!await(ranks, MPI_ANY_SOURCE, TAG_MEET, &status)) {
-            int missing = 1;
-            while (words[missing].host[0] != '\0') {
-                missing++;
-            }
-            dpe_ranks_give_up(ranks, missing);
+        int missing = 1;
+        while (words[missing].host[0] != '\0') {
+            missing++;
         }
+        const MPI_Status status = dpe_ranks_await(ranks, MPI_ANY_SOURCE, TAG_MEET, missing, false);
         MPI_Recv(&words[status.MPI_SOURCE], (int)sizeof *words, MPI_BYTE, status.MPI_SOURCE,
                  TAG_MEET, job_comm, MPI_STATUS_IGNORE);
     }
@@ -316,7 +309,6 @@ dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dp
         return status;
     }
     struct word word;
-    MPI_Status probe;
     fill_word(&word, place, status, err);
     word.most = ranks->most;
     if (ranks->rank == 0) {
@@ -329,9 +321,7 @@ dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dp
         /* Rank 0 is the one that waits for the late. */
         struct dpe_ranks patient = *ranks;
         patient.limit = 2.0 * ranks->limit + 5.0;
-        if (!await(&patient, 0, TAG_MET, &probe)) {
-            dpe_ranks_give_up(ranks, 0);
-        }
+        dpe_ranks_await(&patient, 0, TAG_MET, 0, false);
         MPI_Recv(&word, (int)sizeof word, MPI_BYTE, 0, TAG_MET, job_comm, MPI_STATUS_IGNORE);
     }
     ranks->apart = word.apart != 0;
@@ -344,60 +334,36 @@ dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dp
     return (dpe_status)word.status;
 }
 
-/* A part of a large text, and how long all of it is. */
-struct piece {
-    uint64_t total;
-    char bytes[1 << 20];
-};
-
-static void share_out(struct dpe_ranks *ranks, const struct dpe_text *bytes, struct piece *piece)
+/* Rank 0's bytes to all. */
+static void broadcast(struct dpe_ranks *ranks, void *bytes, size_t n)
 {
-    size_t at = 0;
-    piece->total = bytes->n;
-    do {
-        size_t n = bytes->n - at < sizeof piece->bytes ? bytes->n - at : sizeof piece->bytes;
-        if (n > 0) {
-            memcpy(piece->bytes, bytes->bytes + at, n);
-        }
-        for (int r = 1; r < ranks->size; r++) {
-            send(ranks, r, TAG_SHARE, piece, (int)(offsetof(struct piece, bytes) + n));
-        }
-        at += n;
-    } while (at < bytes->n);
-}
-
-static dpe_status take_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct piece *piece,
-                             struct dpe_error *err)
-{
-    bytes->n = 0;
-    do {
-        MPI_Status probe;
-        int size = 0;
-        if (!await(ranks, 0, TAG_SHARE, &probe)) {
-            dpe_ranks_give_up(ranks, 0);
-        }
-        MPI_Get_count(&probe, MPI_BYTE, &size);
-        MPI_Recv(piece, size, MPI_BYTE, 0, TAG_SHARE, job_comm, MPI_STATUS_IGNORE);
-        DPE_TRY(dpe_text_append(bytes, piece->bytes, (size_t)size - offsetof(struct piece, bytes),
-                                err));
-    } while (bytes->n < piece->total);
-    return DPE_OK;
+    MPI_Request request;
+    MPI_Ibcast(bytes, (int)n, MPI_BYTE, 0, job_comm, &request);
+    dpe_ranks_finish(ranks, &request, ranks->rank > 0 ? 0 : -1, false);
 }
 
 dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err)
 {
+    static char piece[1 << 20];
+    uint64_t n = bytes->n;
+    size_t part = 0;
+    dpe_status status = DPE_OK;
     if (ranks->size <= 1 || ranks->apart) {
         return DPE_OK;
     }
-    DPE_OWNED struct piece *piece = malloc(sizeof *piece);
-    if (piece == NULL) {
-        dpe_ranks_no_memory(ranks);
+    broadcast(ranks, &n, sizeof n);
+    bytes->n = ranks->rank > 0 ? 0 : bytes->n;
+    for (size_t at = 0; at < n; at += part) {
+        part = n - at < sizeof piece ? n - at : sizeof piece;
+        if (ranks->rank == 0) {
+            memcpy(piece, bytes->bytes + at, part);
+        }
+        broadcast(ranks, piece, part);
+        if (ranks->rank > 0 && status == DPE_OK) {
+            status = dpe_text_append(bytes, piece, part, err);
+        }
     }
-    if (ranks->rank > 0) {
-        return take_share(ranks, bytes, piece, err);
-    }
-    share_out(ranks, bytes, piece);
-    return DPE_OK;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------ messages */

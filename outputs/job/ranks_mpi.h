@@ -11,9 +11,10 @@
 
 /** All ranks of the job. */
 MPI_Comm dpe_ranks_comm(void);
-/** Whether two threads may call MPI at once. */
-bool dpe_ranks_threaded(void);
-/** A rank did not arrive: report it and end the job. */
-_Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank);
+/** Wait for a request, or for a message of this tag from `source`: with `beats` ranks->beat is
+ * called now and then. The rank that is `late` (−1: it is not known which) after the limit is
+ * reported, and the job ends. */
+void dpe_ranks_finish(struct dpe_ranks *ranks, MPI_Request *request, int late, bool beats);
+MPI_Status dpe_ranks_await(struct dpe_ranks *ranks, int source, int tag, int late, bool beats);
 
 #endif

@@ -5,16 +5,11 @@
 #include "outputs/job/ranks_mpi.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TAG_PART = 11, TAG_SUM, TAG_GIVE };
-enum {
-    MOST = 1 << 22, /* floats of a sum that go together: bounds the buffers */
-    EAGER = 2000,   /* looks before waiting begins to sleep: the others are at the same work */
-};
+enum { MOST = 1 << 22 }; /* floats of a sum that go together: bounds the buffers */
 
 /* What begins a message of the first round. A failure's text follows, else floats. */
 struct head {
@@ -39,63 +34,16 @@ static char *room_for(struct dpe_ranks *ranks, char **buffer, size_t *room, size
     return *buffer;
 }
 
-/* ------------------------------------------------------------------------------------- waiting */
-
-struct patience {
-    double deadline;
-    int looks;
-};
-
-static struct patience begin_wait(const struct dpe_ranks *ranks)
-{
-    return (struct patience){.deadline = dpe_clock() + ranks->limit};
-}
-
-/* Between two looks. Rank 0 gets messages from ranks that wait; a peer that does not arrive ends
- * the job. */
-static void wait_a_little(struct dpe_ranks *ranks, struct patience *patience, int peer)
-{
-    if (patience->looks++ < EAGER) {
-        sched_yield();
-        return;
-    }
-    const struct timespec time = {0, patience->looks < 2 * EAGER ? 50000 : 1000000};
-    nanosleep(&time, NULL);
-    if (ranks->beat != NULL) {
-        ranks->beat(ranks->beat_user);
-    }
-    if (dpe_clock() > patience->deadline) {
-        dpe_ranks_give_up(ranks, peer);
-    }
-}
-
-static void finish(struct dpe_ranks *ranks, MPI_Request *request, int peer)
-{
-    struct patience patience = begin_wait(ranks);
-    int done = 0;
-    for (MPI_Test(request, &done, MPI_STATUS_IGNORE); !done;
-         MPI_Test(request, &done, MPI_STATUS_IGNORE)) {
-        wait_a_little(ranks, &patience, peer);
-    }
-}
-
 /* The next message of a peer, of any size, into `got`. */
 static size_t receive(struct dpe_ranks *ranks, int peer, int tag)
 {
-    struct patience patience = begin_wait(ranks);
-    MPI_Comm comm = dpe_ranks_comm();
-    MPI_Status status;
+    const MPI_Status status = dpe_ranks_await(ranks, peer, tag, peer, true);
     MPI_Request request;
-    int there = 0;
     int size = 0;
-    for (MPI_Iprobe(peer, tag, comm, &there, &status); !there;
-         MPI_Iprobe(peer, tag, comm, &there, &status)) {
-        wait_a_little(ranks, &patience, peer);
-    }
     MPI_Get_count(&status, MPI_BYTE, &size);
     room_for(ranks, &got, &got_room, (size_t)size);
-    MPI_Irecv(got, size, MPI_BYTE, peer, tag, comm, &request);
-    finish(ranks, &request, peer);
+    MPI_Irecv(got, size, MPI_BYTE, peer, tag, dpe_ranks_comm(), &request);
+    dpe_ranks_finish(ranks, &request, peer, true);
     return (size_t)size;
 }
 
@@ -215,7 +163,7 @@ static void spread_sums(struct meeting *m, MPI_Request *requests)
             int64_t first = piece_at(m, i);
             MPI_Irecv(m->x + first, (int)((size_t)(piece_at(m, i + 1) - first) * sizeof *m->x),
                       MPI_BYTE, ranks->leader + i, TAG_SUM, comm, &request);
-            finish(ranks, &request, ranks->leader + i);
+            dpe_ranks_finish(ranks, &request, ranks->leader + i, true);
         }
     }
 }
@@ -223,7 +171,7 @@ static void spread_sums(struct meeting *m, MPI_Request *requests)
 static void finish_all(struct dpe_ranks *ranks, MPI_Request *requests)
 {
     for (int i = 0; i < ranks->peers; i++) {
-        finish(ranks, &requests[i], ranks->leader + i);
+        dpe_ranks_finish(ranks, &requests[i], ranks->leader + i, true);
     }
 }
 
@@ -292,11 +240,11 @@ dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
     }
     for (int i = 1; i < ranks->peers && ranks->rank == ranks->leader; i++) {
         MPI_Isend(bytes, (int)n, MPI_BYTE, ranks->leader + i, TAG_GIVE, dpe_ranks_comm(), &request);
-        finish(ranks, &request, ranks->leader + i);
+        dpe_ranks_finish(ranks, &request, ranks->leader + i, true);
     }
     if (ranks->rank != ranks->leader) {
         MPI_Irecv(bytes, (int)n, MPI_BYTE, ranks->leader, TAG_GIVE, dpe_ranks_comm(), &request);
-        finish(ranks, &request, ranks->leader);
+        dpe_ranks_finish(ranks, &request, ranks->leader, true);
     }
     return DPE_OK;
 }
@@ -309,11 +257,6 @@ dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error 
             "--tensor-parallel %d: expected a multiple of %d processes, found %d; start "
             "them with mpirun -n %d",
             peers, peers, ranks->size, (ranks->size / peers + 1) * peers);
-    }
-    if (peers > 1 && !dpe_ranks_threaded()) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "--tensor-parallel: this MPI library does not let two threads call it at "
-                        "once (MPI_THREAD_MULTIPLE)");
     }
     ranks->peers = peers;
     ranks->leader = ranks->rank / peers * peers;

@@ -28,10 +28,6 @@ int64_t dpe_table_trained(const char *path, int64_t given);
 /** Put the attributes of /model that detections and profiles have: what a DPE table says of its
  * model. */
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint);
-struct dpe_number;
-struct dpe_table_field;
-/** The table's field of a number of the temperature (engine/plan/fields.h). */
-const struct dpe_table_field *dpe_table_field_of(const struct dpe_number *number);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
 /** The reverse. Factors of heads, where there are any, are put into `room` [n_layers][n_heads]. */

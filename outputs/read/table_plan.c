@@ -70,21 +70,12 @@ void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const c
     dpe_h5_put_model(file, &model);
 }
 
-const struct dpe_table_field *dpe_table_field_of(const struct dpe_number *number)
-{
-    size_t i = 0;
-    while (strcmp(dpe_table_fields[i].name, number->name) != 0) {
-        i++;
-    }
-    return &dpe_table_fields[i];
-}
-
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
 {
     struct dpe_temperature temperature = {0};
     for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
         const struct dpe_number *number = &dpe_temperature_numbers.of[i];
-        const struct dpe_table_field *field = dpe_table_field_of(number);
+        const struct dpe_table_field *field = dpe_table_field_named(number->name);
         *dpe_number_real(number, &temperature) =
             dpe_field_get(field, dpe_field_data(field, values), 0);
     }
@@ -100,7 +91,7 @@ void dpe_table_put_temperature(const struct dpe_temperature *temperature, double
 {
     for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
         const struct dpe_number *number = &dpe_temperature_numbers.of[i];
-        const struct dpe_table_field *field = dpe_table_field_of(number);
+        const struct dpe_table_field *field = dpe_table_field_named(number->name);
         const bool says = dpe_number_says(number, temperature);
         dpe_field_set(field, (char *)values + field->at, 0,
                       says ? dpe_number_get(number, temperature) : number->usual);

@@ -67,9 +67,7 @@ dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fres
         dpe_row_free(row);
         return status;
     }
-    DPE_TRY(dpe_rowset_reserve(&run->rows, err));
-    dpe_rowset_take(&run->rows, row);
-    return DPE_OK;
+    return dpe_rowset_put(&run->rows, row, err);
 }
 
 dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *name, bool *fresh,
@@ -94,27 +92,16 @@ dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *
     return dpe_identity_add(&run->plans, plan, name, err);
 }
 
-const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n)
+const struct dpe_row *const *dpe_run_rows(const struct dpe_run *run, size_t *n)
 {
     *n = run->rows.n;
-    return run->rows.rows;
+    return (const struct dpe_row *const *)run->rows.rows;
 }
 
 const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
                                    int64_t sample)
 {
     return dpe_rowset_find(&run->rows, task, plan, sample);
-}
-
-/* Append to the journal, which is there: a row, or the name of a plan. */
-static dpe_status append(struct dpe_run *run, const struct dpe_row *row,
-                         const struct dpe_identity *plan, struct dpe_error *err)
-{
-    struct dpe_records to = {.journal = &run->journal};
-    DPE_TRY(dpe_run_keep_journal(run, err));
-    return run->detached ? DPE_OK
-           : row != NULL ? dpe_records_put_row(&to, row, err)
-                         : dpe_records_put_list(&to, DPE_RECORD_PLAN, plan, err);
 }
 
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
@@ -126,10 +113,15 @@ dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dp
     }
     /* All memory comes first: a row that is on disk is never refused afterwards. */
     DPE_SCOPED(dpe_row_free) struct dpe_row copy = {0};
-    DPE_TRY(dpe_rowset_reserve(&run->rows, err));
+    struct dpe_records to = {.journal = &run->journal};
+    DPE_TRY(dpe_run_keep_journal(run, err));
     DPE_TRY(dpe_row_copy(&copy, row, err));
-    DPE_TRY(append(run, row, NULL, err));
-    dpe_rowset_take(&run->rows, &copy);
+    DPE_TRY(dpe_rowset_put(&run->rows, &copy, err));
+    const dpe_status status = run->detached ? DPE_OK : dpe_records_put_row(&to, row, err);
+    if (status != DPE_OK) {
+        dpe_rowset_drop(&run->rows);
+        return status;
+    }
     run->table_current = false;
     return DPE_OK;
 }
@@ -158,9 +150,11 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
         return DPE_OK;
     }
     DPE_SCOPED(dpe_identity_free) struct dpe_identity pair = {0};
+    struct dpe_records to = {.journal = &run->journal};
     bool fresh = false;
     DPE_TRY(dpe_identity_add(&pair, plan, name, err));
-    DPE_TRY(append(run, NULL, &pair, err));
+    DPE_TRY(dpe_run_keep_journal(run, err));
+    DPE_TRY(run->detached ? DPE_OK : dpe_records_put_list(&to, DPE_RECORD_PLAN, &pair, err));
     run->table_current = false;
     return dpe_run_keep_plan(run, plan, name, &fresh, err);
 }
@@ -216,7 +210,7 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     if (run == NULL) {
         return DPE_OK;
     }
-    bool remove = run->table_current && run->options.rank == 0;
+    bool remove = run->table_current; /* never of a rank above 0 */
     dpe_status status = remove ? DPE_OK : dpe_journal_sync(&run->journal, err);
     dpe_journal_close(&run->journal);
     if (remove && !dpe_lock_held(&run->lock)) {
@@ -230,7 +224,7 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     if (remove) {
         status = dpe_run_clear_folder(run, err);
     }
-    dpe_lock_release(&run->lock, remove || run->options.own_only);
+    dpe_lock_release(&run->lock, remove || run->options.rank > 0);
     if (remove && status == DPE_OK && rmdir(run->folder) != 0 && errno != ENOENT) {
         dpe_run_notice(run, "%s: is kept, because it holds files that are not part of the run",
                        run->folder);
@@ -251,7 +245,7 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_h5 *table,
                              void *user, struct dpe_error *err)
 {
     for (size_t i = 0; i < run->rows.n; i++) {
-        sorted[i] = &run->rows.rows[i];
+        sorted[i] = run->rows.rows[i];
     }
     qsort(sorted, run->rows.n, sizeof *sorted, compare_rows);
     const struct dpe_h5_common common = {

@@ -22,11 +22,10 @@ dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const c
                             struct dpe_error *err);
 
 struct dpe_run_options {
-    bool force;    /**< replace an output that is not a resumable run of this identity */
-    bool salvage;  /**< drop what a bad CRC in the middle hides, saying what is lost */
-    int rank;      /**< this process's journal is rank-NNNN.journal; 0 when alone */
-    bool own_only; /**< a rank above 0: read only its own journal and add no session;
-                        rank 0, which opens first, reads the rest */
+    bool force;   /**< replace an output that is not a resumable run of this identity */
+    bool salvage; /**< drop what a bad CRC in the middle hides, saying what is lost */
+    int rank;     /**< this process's journal is rank-NNNN.journal; 0 when alone. One above 0 reads
+                       that alone and adds no session; rank 0, which opens first, reads the rest */
     /** What this process is (dpe_run_info and more); NULL = dpe_run_info without a command. */
     const struct dpe_identity *info;
     /** Notices for people (a lock taken over, a torn tail set aside, rows lost by salvage). */
@@ -55,7 +54,7 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
  *  says. */
 bool dpe_run_recorded(const char *path, const char *name, char *value, size_t size);
 /** Rows known so far in no promised order; borrowed until the next add. */
-const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n);
+const struct dpe_row *const *dpe_run_rows(const struct dpe_run *run, size_t *n);
 /** The row of a key, or NULL. O(1). Borrowed until the next add. */
 const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
                                    int64_t sample);
@@ -85,7 +84,7 @@ typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_h5 *table, struct dpe_
 void dpe_run_progress(struct dpe_run *run, int64_t planned, int64_t missing);
 /** Rebuild the table at `path` through a temporary file: root attributes (schema, identity,
  *  complete, n_rows), /identity, /tasks, /plans, /rows (sorted by task, plan, sample) and /run,
- * then `fill` (NULL allowed); written, synced, reopened and compared, renamed, folder synced. On
+ * then `fill` (NULL allowed); written, reopened and compared, synced, renamed, folder synced. On
  * any failure the table at `path` is what it was. Rank 0 only. */
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);

@@ -202,9 +202,6 @@ dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
 dpe_status dpe_records_put(struct dpe_records *to, unsigned type, const void *payload, size_t n,
                            struct dpe_error *err)
 {
-    if (to == NULL) {
-        return DPE_OK;
-    }
     if (to->journal != NULL) {
         return dpe_journal_append(to->journal, type, payload, n, err);
     }
@@ -255,7 +252,7 @@ static dpe_status all_records(const struct dpe_run *run, struct dpe_records *rec
         DPE_TRY(dpe_records_put_list(records, DPE_RECORD_PLAN, &pair, err));
     }
     for (size_t i = 0; i < run->rows.n; i++) {
-        DPE_TRY(dpe_records_put_row(records, &run->rows.rows[i], err));
+        DPE_TRY(dpe_records_put_row(records, run->rows.rows[i], err));
     }
     return DPE_OK;
 }

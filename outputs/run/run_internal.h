@@ -89,7 +89,7 @@ struct dpe_records {
     struct dpe_text bytes;
     uint64_t n; /**< of those gathered */
 };
-/** Put one; `to` NULL: nowhere. Errors as dpe_record_encode and dpe_journal_append. */
+/** Put one. Errors as dpe_record_encode and dpe_journal_append. */
 dpe_status dpe_records_put(struct dpe_records *to, unsigned type, const void *payload, size_t n,
                            struct dpe_error *err);
 dpe_status dpe_records_put_list(struct dpe_records *to, unsigned type,

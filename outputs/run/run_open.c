@@ -253,8 +253,7 @@ static dpe_status recover_from_table(struct opening *opening, struct dpe_error *
 {
     struct dpe_run *run = opening->run;
     struct dpe_h5_content *table = &opening->table;
-    /* Of a rank above 0 it is safe enough in the journal of rank 0. */
-    struct dpe_records *to = run->options.rank > 0 ? NULL : &opening->records;
+    struct dpe_records *to = &opening->records;
     for (size_t i = 0, known = run->n_sessions; known == 0 && i < table->n_sessions; i++) {
         DPE_TRY(dpe_records_put_list(to, DPE_RECORD_SESSION, &table->sessions[i], err));
         DPE_TRY(dpe_run_keep_session(run, &table->sessions[i], err));
@@ -422,7 +421,7 @@ static dpe_status open_parts(struct opening *opening, const struct dpe_identity 
                              struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
-    if (run->options.own_only) {
+    if (run->options.rank > 0) {
         return open_own_only(opening, err);
     }
     DPE_TRY(dpe_run_make_folder(run, err));
@@ -485,7 +484,7 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
     dpe_text_free(&opening.records.bytes);
     if (status != DPE_OK) {
         /* A refused start leaves the disk as it was. */
-        bool undo = made->made_folder && made->options.rank == 0;
+        bool undo = made->made_folder;
         dpe_journal_close(&made->journal);
         if (undo && made->lock.path != NULL) {
             dpe_run_clear_folder(made, NULL);

@@ -171,26 +171,18 @@ static void remove_abandoned(const char *folder, const char *prefix)
     }
 }
 
-static uint64_t random_number(void)
-{
-    uint64_t number = 0;
-    if (!dpe_random_bytes(&number, sizeof number)) {
-        static uint64_t count;
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        number = ((uint64_t)getpid() << 40) ^ ((uint64_t)now.tv_nsec << 8) ^ ++count;
-    }
-    return number;
-}
-
 /* A name that is not taken, created and held. */
 static dpe_status create_new(struct dpe_new_file *file, const char *folder, const char *prefix,
                              struct dpe_error *err)
 {
     enum { TRIES = 100 };
     for (int tries = 0; tries < TRIES; tries++) {
+        uint64_t number = 0;
         char name[BASE_MOST + BOOT_DIGITS + RANDOM_DIGITS + 16];
-        snprintf(name, sizeof name, "%s%016llx.tmp", prefix, (unsigned long long)random_number());
+        if (!dpe_random_bytes(&number, sizeof number)) {
+            break;
+        }
+        snprintf(name, sizeof name, "%s%016llx.tmp", prefix, (unsigned long long)number);
         free(file->path);
         file->path = dpe_join(folder, "/", name);
         DPE_TRY(DPE_MADE(file->path, err, "%s: out of memory", file->target));

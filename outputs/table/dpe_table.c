@@ -401,81 +401,6 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
     return error;
 }
 
-/* Which group a pair is in, so that questions need no search. */
-static int index_groups(struct dpe_table *table)
-{
-    const struct dpe_table_values *values = &table->values;
-    table->group = malloc((size_t)values->n_pairs * sizeof *table->group);
-    if (table->group == NULL) {
-        return DPE_TABLE_MEMORY;
-    }
-    for (int64_t g = 0; g < values->n_groups; g++) {
-        for (int32_t j = values->group_edge[g]; j < values->group_edge[g + 1]; j++) {
-            table->group[j] = (int32_t)g;
-        }
-    }
-    return DPE_TABLE_OK;
-}
-
-int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message)
-{
-    int error = dpe_table_check(values, message);
-    struct dpe_table *made = NULL;
-    if (error == DPE_TABLE_OK) {
-        made = calloc(1, sizeof *made);
-        error = made != NULL ? DPE_TABLE_OK : DPE_TABLE_MEMORY;
-    }
-    if (error == DPE_TABLE_OK) {
-        made->values = *values;
-        error = index_groups(made);
-    }
-    if (error == DPE_TABLE_OK && values->applied_inv_freq != NULL &&
-        memcmp(values->applied_inv_freq, values->inv_freq,
-               (size_t)values->n_pairs * sizeof *values->inv_freq) == 0) {
-        free(values->applied_inv_freq);
-        made->values.applied_inv_freq = NULL;
-    }
-    if (error != DPE_TABLE_OK) {
-        if (error == DPE_TABLE_MEMORY) {
-            dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-        }
-        free(made);
-        dpe_table_values_free(values);
-        return error;
-    }
-    *values = (struct dpe_table_values){0};
-    *table = made;
-    return DPE_TABLE_OK;
-}
-
-int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message)
-{
-    int error = dpe_table_check(values, message);
-    if (error != DPE_TABLE_OK) {
-        return error;
-    }
-    struct dpe_table_values copy;
-    return !dpe_table_values_copy(values, &copy)
-               ? dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory")
-               : dpe_table_adopt(&copy, table, message);
-}
-
-void dpe_table_close(struct dpe_table *table)
-{
-    if (table == NULL) {
-        return;
-    }
-    for (int64_t i = 0; i < table->n_entries; i++) {
-        dpe_table_close(table->entries[i]);
-    }
-    if (table->entries == NULL) {
-        dpe_table_values_free(&table->values);
-        free(table->group);
-    }
-    free(table->entries);
-    free(table);
-}
-
 const struct dpe_table_values *dpe_table_values(const struct dpe_table *table)
 {
     return &table->values;
@@ -496,10 +421,20 @@ static bool has_maps(const struct dpe_table_values *values, int64_t layer, int64
     return all || is_key_pair(values, layer, head, pair);
 }
 
+/* Of the group that the pair is in. */
+static double group_scale(const struct dpe_table_values *values, int64_t pair)
+{
+    int64_t g = 0;
+    while (values->group_edge[g + 1] <= pair) {
+        g++;
+    }
+    return values->scale_factor[g];
+}
+
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair)
 {
     const struct dpe_table_values *values = &table->values;
-    return is_key_pair(values, layer, head, pair) ? values->scale_factor[table->group[pair]] : 1.0;
+    return is_key_pair(values, layer, head, pair) ? group_scale(values, pair) : 1.0;
 }
 
 /* ln x, or what takes its place with a decay. */
@@ -565,7 +500,7 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
             if (values->frequencies != 0) {
                 /* As a runtime with a factor for each pair has it: the frequency is divided. */
                 position = (double)(first + i);
-                frequency /= values->scale_factor[table->group[j]];
+                frequency /= group_scale(values, j);
             }
             /* The product is rounded to float32 as the checkpoint's training code rounds it. */
             float angle = (float)position * (float)frequency;

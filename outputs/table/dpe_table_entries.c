@@ -13,7 +13,12 @@ int64_t dpe_table_count(const struct dpe_table *table)
 
 const struct dpe_table *dpe_table_entry(const struct dpe_table *table, int64_t i)
 {
-    return table->entries != NULL ? table->entries[i] : table;
+    return table->entries != NULL ? &table->entries[i] : table;
+}
+
+struct dpe_table_values *dpe_table_entry_values(struct dpe_table *table, int64_t i)
+{
+    return table->entries != NULL ? &table->entries[i].values : &table->values;
 }
 
 const struct dpe_table *dpe_table_choose(const struct dpe_table *table, int64_t tokens)
@@ -88,20 +93,28 @@ static int check_pair(const struct dpe_table_values *a, const struct dpe_table_v
                                                             : DPE_TABLE_OK;
 }
 
-static int check_entries(struct dpe_table *const *entries, int64_t n, char *message)
+static int by_length(const void *a, const void *b)
+{
+    int64_t left = ((const struct dpe_table *)a)->values.length;
+    int64_t right = ((const struct dpe_table *)b)->values.length;
+    return (left > right) - (left < right);
+}
+
+/* Several in their order. */
+static int check_entries(const struct dpe_table *entries, int64_t n, char *message)
 {
     for (int64_t i = 0; i < n; i++) {
-        const struct dpe_table_values *values = &entries[i]->values;
-        int error = i > 0 ? check_pair(&entries[i - 1]->values, values, message) : DPE_TABLE_OK;
+        const struct dpe_table_values *values = &entries[i].values;
+        int error = i > 0 ? check_pair(&entries[i - 1].values, values, message) : DPE_TABLE_OK;
         if (error != DPE_TABLE_OK) {
             return error;
         }
-        if (i > 0 && values->length == entries[i - 1]->values.length) {
+        if (i > 0 && values->length == entries[i - 1].values.length) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "there are two entries for %lld tokens",
                                   (long long)values->length);
         }
-        if (n > 1 && values->length <= values->trained_length) {
+        if (values->length <= values->trained_length) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "the entry for %lld tokens would never be used: up to the "
                                   "trained length, %lld tokens, the model is run unchanged",
@@ -111,110 +124,96 @@ static int check_entries(struct dpe_table *const *entries, int64_t n, char *mess
     return DPE_TABLE_OK;
 }
 
-static int by_length(const void *a, const void *b)
-{
-    int64_t left = (*(struct dpe_table *const *)a)->values.length;
-    int64_t right = (*(struct dpe_table *const *)b)->values.length;
-    return (left > right) - (left < right);
-}
+/* --------------------------------------------------------------------------------------- making */
 
-static void close_entries(struct dpe_table **entries, int64_t n)
+int dpe_table_new(int64_t n, struct dpe_table **table, char *message)
 {
-    for (int64_t i = 0; i < n; i++) {
-        dpe_table_close(entries[i]);
+    *table = NULL;
+    if (n < 1 || n > DPE_TABLE_ENTRIES) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "expected 1 to %d entries, found %lld",
+                              DPE_TABLE_ENTRIES, (long long)n);
     }
-    free(entries);
-}
-
-/* Takes over n tables of one entry each, also on failure. */
-static int link_entries(struct dpe_table **entries, int64_t n, struct dpe_table **table,
-                        char *message)
-{
-    struct dpe_table *made = NULL;
-    qsort(entries, (size_t)n, sizeof(struct dpe_table *), by_length);
-    int error = check_entries(entries, n, message);
-    if (error == DPE_TABLE_OK && n > 1) {
-        made = calloc(1, sizeof *made);
-        error = made != NULL ? DPE_TABLE_OK
-                             : dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-    }
-    if (error != DPE_TABLE_OK) {
-        close_entries(entries, n);
-        return error;
-    }
-    if (n == 1) {
-        *table = entries[0];
+    struct dpe_table *made = calloc(1, sizeof *made);
+    struct dpe_table *entries = n > 1 ? calloc((size_t)n, sizeof *entries) : NULL;
+    if (made == NULL || (n > 1 && entries == NULL)) {
+        free(made);
         free(entries);
-        return DPE_TABLE_OK;
+        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
     }
-    *made = (struct dpe_table){.values = entries[n - 1]->values,
-                               .group = entries[n - 1]->group,
-                               .entries = entries,
-                               .n_entries = n};
+    *made = (struct dpe_table){.entries = entries, .n_entries = n > 1 ? n : 0};
     *table = made;
     return DPE_TABLE_OK;
 }
 
-/* ---------------------------------------------------------------------------------------- lists */
-
-int dpe_table_list_make(struct dpe_table_list *list, int64_t n, const char *path, char *message)
+int dpe_table_finish(struct dpe_table *table, char *message)
 {
-    if (n < 1 || n > DPE_TABLE_ENTRIES) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "%s: expected 1 to %d entries, found %lld", path, DPE_TABLE_ENTRIES,
-                              (long long)n);
-    }
-    list->values = calloc((size_t)n, sizeof *list->values);
-    if (list->values == NULL) {
-        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-    }
-    list->n = n;
-    return DPE_TABLE_OK;
-}
-
-void dpe_table_list_free(struct dpe_table_list *list)
-{
-    for (int64_t i = 0; i < list->n; i++) {
-        dpe_table_values_free(&list->values[i]);
-    }
-    free(list->values);
-    *list = (struct dpe_table_list){0};
-}
-
-int dpe_table_adopt_list(struct dpe_table_list *list, struct dpe_table **table, char *message)
-{
-    int64_t n = list->n;
-    struct dpe_table **entries = calloc((size_t)(n > 0 ? n : 1), sizeof(struct dpe_table *));
-    int error =
-        entries != NULL ? DPE_TABLE_OK : dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-    for (int64_t i = 0; i < n && error == DPE_TABLE_OK; i++) {
-        long long length = (long long)list->values[i].length;
+    for (int64_t i = 0; i < dpe_table_count(table); i++) {
+        struct dpe_table_values *values = dpe_table_entry_values(table, i);
         char why[DPE_TABLE_MESSAGE];
-        error = dpe_table_adopt(&list->values[i], &entries[i], n > 1 ? why : message);
-        if (error != DPE_TABLE_OK && n > 1) {
-            dpe_table_fail(message, (enum dpe_table_error)error,
-                           "the entry for %lld tokens: %.400s", length, why);
+        const int error = dpe_table_check(values, table->entries != NULL ? why : message);
+        if (error != DPE_TABLE_OK) {
+            return table->entries == NULL ? error
+                                          : dpe_table_fail(message, (enum dpe_table_error)error,
+                                                           "the entry for %lld tokens: %.400s",
+                                                           (long long)values->length, why);
+        }
+        if (values->applied_inv_freq != NULL &&
+            memcmp(values->applied_inv_freq, values->inv_freq,
+                   (size_t)values->n_pairs * sizeof *values->inv_freq) == 0) {
+            free(values->applied_inv_freq);
+            values->applied_inv_freq = NULL;
         }
     }
-    if (error == DPE_TABLE_OK) {
-        error = link_entries(entries, n, table, message);
-    } else if (entries != NULL) {
-        close_entries(entries, n);
+    if (table->entries == NULL) {
+        return DPE_TABLE_OK;
     }
-    dpe_table_list_free(list);
+    qsort(table->entries, (size_t)table->n_entries, sizeof *table->entries, by_length);
+    table->values = table->entries[table->n_entries - 1].values;
+    return check_entries(table->entries, table->n_entries, message);
+}
+
+void dpe_table_close(struct dpe_table *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < dpe_table_count(table); i++) {
+        dpe_table_values_free(dpe_table_entry_values(table, i));
+    }
+    free(table->entries);
+    free(table);
+}
+
+/* Finish what has copies of all values, or has no memory for them. */
+static int finish_copy(bool copied, struct dpe_table *made, struct dpe_table **table, char *message)
+{
+    const int error = copied ? dpe_table_finish(made, message)
+                             : dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
+    if (error != DPE_TABLE_OK) {
+        dpe_table_close(made);
+    } else {
+        *table = made;
+    }
     return error;
+}
+
+int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message)
+{
+    struct dpe_table *made = NULL;
+    int error = dpe_table_check(values, message); /* what is copied is as long as it says */
+    error = error == DPE_TABLE_OK ? dpe_table_new(1, &made, message) : error;
+    return error != DPE_TABLE_OK
+               ? error
+               : finish_copy(dpe_table_values_copy(values, &made->values), made, table, message);
 }
 
 int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_table **joined,
                    char *message)
 {
+    struct dpe_table *made = NULL;
     int64_t total = 0;
     for (int64_t t = 0; t < n; t++) {
         total += dpe_table_count(tables[t]);
-    }
-    if (total < 1 || total > DPE_TABLE_ENTRIES) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "expected 1 to %d entries, found %lld",
-                              DPE_TABLE_ENTRIES, (long long)total);
     }
     for (int64_t t = 0; t < n && total > 1; t++) {
         if (tables[t]->values.frequencies != 0) {
@@ -224,18 +223,17 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
                                   (long long)tables[t]->values.length);
         }
     }
-    struct dpe_table_list list = {0};
-    bool copied = (list.values = calloc((size_t)total, sizeof *list.values)) != NULL;
+    const int error = dpe_table_new(total, &made, message);
+    if (error != DPE_TABLE_OK) {
+        return error;
+    }
+    bool copied = true;
+    int64_t at = 0;
     for (int64_t t = 0; t < n; t++) {
         for (int64_t i = 0; i < dpe_table_count(tables[t]) && copied; i++) {
-            const struct dpe_table_values *values = &dpe_table_entry(tables[t], i)->values;
-            copied = dpe_table_values_copy(values, &list.values[list.n]);
-            list.n += copied;
+            copied = dpe_table_values_copy(&dpe_table_entry(tables[t], i)->values,
+                                           dpe_table_entry_values(made, at++));
         }
     }
-    if (!copied) {
-        dpe_table_list_free(&list);
-        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-    }
-    return dpe_table_adopt_list(&list, joined, message);
+    return finish_copy(copied, made, joined, message);
 }

@@ -11,30 +11,49 @@
 #include "outputs/table/fields.h"
 
 struct dpe_table {
-    struct dpe_table_values values;
-    int32_t *group;             /**< [n_pairs] → group */
-    struct dpe_table **entries; /**< [n_entries] by length, owned; NULL: this is the only one. Then
-                                     values and group are borrowed from the last. */
-    int64_t n_entries;          /**< 0 without a list */
+    struct dpe_table_values values; /**< owned; with entries those of the last, borrowed */
+    struct dpe_table *entries;      /**< [n_entries] by length, owned; NULL: this is the only one */
+    int64_t n_entries;              /**< 0 without a list */
 };
 
-/** What a reader has read: n entries in the order of the file. */
-struct dpe_table_list {
-    int64_t n;
-    struct dpe_table_values *values; /**< [n], owned */
+/** A table of n entries that hold nothing yet: fill the values of each (dpe_table_entry_values),
+ * then finish it. DPE_TABLE_BAD_FILE when n is not 1 … DPE_TABLE_ENTRIES. Close it also after a
+ * failure.
+ */
+int dpe_table_new(int64_t n, struct dpe_table **table, char *message);
+struct dpe_table_values *dpe_table_entry_values(struct dpe_table *table, int64_t i);
+/** Check the entries and what they must agree on, and put them in order. */
+int dpe_table_finish(struct dpe_table *table, char *message);
+
+/** A form of a table that is being read. The first failure counts; after it nothing more is read.
+ * Objects are called as in HDF5: "/", "/table", "/model", "/run"; NULL: the entry. */
+struct dpe_table_form {
+    int error;
+    char message[DPE_TABLE_MESSAGE];
+    bool attributes; /**< the fields of a model are called as in HDF5 */
+    /** Fail because of a member of an object. */
+    void (*refuse)(struct dpe_table_form *form, const char *object, const char *name,
+                   const char *expected);
+    /** A text, owned; NULL: none, or a failure. A whole number, false: the same. */
+    char *(*text)(struct dpe_table_form *form, const char *object, const char *name);
+    bool (*whole)(struct dpe_table_form *form, const char *object, const char *name,
+                  int64_t *value);
+    /** How many entries there are. Make one of them, below that, the entry. */
+    int64_t (*entries)(struct dpe_table_form *form);
+    void (*enter)(struct dpe_table_form *form, int64_t i);
+    /** Negative: the entry does not have the field. Of a list along one axis its length. */
+    int64_t (*count)(struct dpe_table_form *form, const struct dpe_table_field *field);
+    /** Fill data [n] from the file, whole numbers only where the field has them. Not of texts. */
+    void (*read)(struct dpe_table_form *form, const struct dpe_table_field *field,
+                 const struct dpe_table_values *values, void *data, size_t n);
 };
-
-/** Check and take over the arrays of `values` (freed on failure, emptied on success). */
-int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message);
-/** The same for a list, which becomes one table; the list is emptied in any case. */
-int dpe_table_adopt_list(struct dpe_table_list *list, struct dpe_table **table, char *message);
-
-/** Make room for n entries that hold nothing. DPE_TABLE_BAD_FILE when n is not 1 …
- *  DPE_TABLE_ENTRIES; `path` is for the message. */
-int dpe_table_list_make(struct dpe_table_list *list, int64_t n, const char *path, char *message);
-void dpe_table_list_free(struct dpe_table_list *list);
-
-/** Fill a list (free it with dpe_table_list_free also on failure). */
-int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *list, char *message);
+/** Fail, unless there was a failure. */
+void dpe_form_fail(struct dpe_table_form *form, enum dpe_table_error error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Read all of it. The table is there after DPE_TABLE_OK alone; else the form has the message. */
+int dpe_table_read(struct dpe_table_form *form, struct dpe_table **table);
+/** The HDF5 form, in a file that is open as `fd` as well. */
+int dpe_table_read_h5(const char *path, int fd, bool unchecked, struct dpe_table **table,
+                      char *message);
 
 #endif

@@ -159,6 +159,15 @@ const struct dpe_table_convention dpe_table_conventions[] = {
 const size_t dpe_n_table_conventions =
     sizeof dpe_table_conventions / sizeof dpe_table_conventions[0];
 
+const struct dpe_table_field *dpe_table_field_named(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(dpe_table_fields[i].name, name) != 0) {
+        i++;
+    }
+    return &dpe_table_fields[i];
+}
+
 const char *dpe_table_convention(const struct dpe_table_convention *convention, bool frequencies)
 {
     return frequencies ? convention->frequencies : convention->positions;
@@ -333,107 +342,7 @@ unsigned dpe_table_parts_of(const struct dpe_table *table)
     return parts;
 }
 
-/* -------------------------------------------------------------------------------------- reading */
-
-/* Before any product of counts, and any memory for one. */
-static int check_counts(const struct dpe_table_values *values, char *message)
-{
-    enum { MOST_LAYERS = 1 << 16, MOST_PAIRS = 1 << 15, MOST_MARKS = 1 << 26 };
-    bool fits = values->n_layers >= 1 && values->n_layers <= MOST_LAYERS && values->n_heads >= 1 &&
-                values->n_heads <= MOST_LAYERS && values->n_pairs >= 1 &&
-                values->n_pairs <= MOST_PAIRS && values->n_groups >= 1 &&
-                values->n_groups <= values->n_pairs &&
-                values->n_layers * values->n_heads <= MOST_MARKS / values->n_pairs;
-    return fits ? DPE_TABLE_OK
-                : dpe_table_fail(
-                      message, DPE_TABLE_BAD_FILE,
-                      "expected counts that a model can have, found %lld layers, %lld heads, "
-                      "%lld pairs, %lld groups",
-                      (long long)values->n_layers, (long long)values->n_heads,
-                      (long long)values->n_pairs, (long long)values->n_groups);
-}
-
-/* Only how many bands there are says how long their list is. */
-static int count_bands(const struct dpe_field_source *source, const struct dpe_table_field *field,
-                       struct dpe_table_values *values, char *message)
-{
-    int64_t n = source->count(source->self, field);
-    int64_t band = 2 * dpe_table_band_row(values);
-    if (n < 0 || n % band != 0 || n / band > DPE_TABLE_MOST_BANDS) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "%s: expected two rows of %lld numbers for each of at most %d bands, "
-                              "found %lld numbers",
-                              field->name, (long long)(band / 2), DPE_TABLE_MOST_BANDS,
-                              (long long)n);
-    }
-    values->n_bands = n / band;
-    return DPE_TABLE_OK;
-}
-
-static int read_field(const struct dpe_field_source *source, const struct dpe_table_field *field,
-                      struct dpe_table_values *values, char *message)
-{
-    int error = field->axes[0] == DPE_AXIS_BAND_NUMBER ? count_bands(source, field, values, message)
-                                                       : DPE_TABLE_OK;
-    size_t n = error == DPE_TABLE_OK ? dpe_field_count(field, values) : 0;
-    if (n == 0) {
-        return error;
-    }
-    void *data = (char *)values + field->at;
-    if (dpe_field_rank(field) > 0) {
-        data = *dpe_field_array(field, values) = calloc(n, dpe_field_size(field));
-        if (data == NULL) {
-            return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory for %s", field->name);
-        }
-    }
-    return source->read(source->self, field, values, data, n);
-}
-
-/* Without key pairs (a detection of all pairs) every pair of every head is one. */
-static int all_pairs(struct dpe_table_values *values, char *message)
-{
-    size_t n = (size_t)(values->n_layers * values->n_heads * values->n_pairs);
-    values->top_k = values->n_pairs;
-    values->mask = malloc(n);
-    if (values->mask == NULL) {
-        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory for key pairs");
-    }
-    memset(values->mask, 1, n);
-    return DPE_TABLE_OK;
-}
-
-/* The parts of which the entry has a field. */
-static unsigned parts_there(const struct dpe_field_source *source)
-{
-    unsigned parts = 1u << DPE_PART_CORE;
-    for (size_t i = 0; i < dpe_n_table_fields; i++) {
-        const struct dpe_table_field *field = &dpe_table_fields[i];
-        if ((parts >> field->part & 1) == 0 && source->count(source->self, field) >= 0) {
-            parts |= 1u << field->part;
-        }
-    }
-    return parts;
-}
-
-int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
-                          char *message)
-{
-    int error = check_counts(values, message);
-    unsigned parts = error == DPE_TABLE_OK ? parts_there(source) : 0;
-    for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
-        const struct dpe_table_field *field = &dpe_table_fields[i];
-        const bool missing = field->fact != NULL && source->count(source->self, field) < 0;
-        if ((parts >> field->part & 1) != 0 && !missing) {
-            error = read_field(source, field, values, message);
-        } else if (!dpe_field_owned(field)) {
-            dpe_field_set(field, (char *)values + field->at, 0, field->absent);
-        }
-    }
-    if (error == DPE_TABLE_OK && (parts >> DPE_PART_KEYS & 1) == 0) {
-        error = all_pairs(values, message);
-    }
-    return error;
-}
+/* --------------------------------------------------------------------------------------- values */
 
 void dpe_table_values_free(struct dpe_table_values *values)
 {

@@ -73,6 +73,8 @@ struct dpe_table_field {
 };
 extern const struct dpe_table_field dpe_table_fields[];
 extern const size_t dpe_n_table_fields;
+/** The field of a name that one has. */
+const struct dpe_table_field *dpe_table_field_named(const char *name);
 
 /** What a table says of its model: attributes of /model, the object "model" in JSON. */
 struct dpe_model_field {
@@ -134,21 +136,6 @@ bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_tab
 /** Of all entries of a table. */
 unsigned dpe_table_parts_of(const struct dpe_table *table);
 
-/** How a form is read. */
-struct dpe_field_source {
-    void *self;
-    /** Negative: the entry does not have the field. Else, of a list along DPE_AXIS_BAND_NUMBER, its
-     * length. */
-    int64_t (*count)(void *self, const struct dpe_table_field *field);
-    /** Fill data [n] from the file, whole numbers only where the field has them; of a text, data is
-     * the char * of a copy. An error has its message. */
-    int (*read)(void *self, const struct dpe_table_field *field,
-                const struct dpe_table_values *values, void *data, size_t n);
-};
-/** Read all fields of an entry whose model and n_groups are known. Free with dpe_table_values_free,
- * also on failure. DPE_TABLE_BAD_FILE: counts that no model has, a part that is not complete. */
-int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
-                          char *message);
 struct json_t;
 /** dpe_table_parse of what was parsed, which stays the caller's. */
 int dpe_table_of_json(const char *name, const struct json_t *root, struct dpe_table **table,

@@ -85,27 +85,43 @@ static bool crc_of_file(int fd, uint64_t n, uint64_t *found)
     return true;
 }
 
-enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *found)
+static enum dpe_trailer_state unreadable(char words[DPE_TRAILER_WORDS])
+{
+    snprintf(words, DPE_TRAILER_WORDS, "read failed: %s", strerror(errno));
+    return DPE_TRAILER_UNREADABLE;
+}
+
+enum dpe_trailer_state dpe_trailer_check(int fd, char words[DPE_TRAILER_WORDS])
 {
     unsigned char trailer[DPE_TRAILER];
+    uint64_t found = 0;
     struct stat info;
+    words[0] = '\0';
     if (fstat(fd, &info) != 0) {
-        return DPE_TRAILER_UNREADABLE;
+        return unreadable(words);
     }
     off_t n = info.st_size - DPE_TRAILER;
     ssize_t got = n < 0 ? 0 : pread(fd, trailer, sizeof trailer, n);
     if (got < 0) {
-        return DPE_TRAILER_UNREADABLE;
+        return unreadable(words);
     }
     if (got != DPE_TRAILER || memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
+        snprintf(words, DPE_TRAILER_WORDS,
+                 "has no checksum at its end: it is cut off, or another program wrote or changed "
+                 "it; outputs/SCHEMA.md shows how to add a checksum");
         return DPE_TRAILER_NONE;
     }
-    *expected = dpe_load_u64(trailer + 16, 8);
-    if (!crc_of_file(fd, (uint64_t)n, found)) {
-        return DPE_TRAILER_UNREADABLE;
+    if (!crc_of_file(fd, (uint64_t)n, &found)) {
+        return unreadable(words);
     }
-    bool whole = dpe_load_u64(trailer + 8, 8) == (uint64_t)n && *expected == *found;
-    return whole ? DPE_TRAILER_WHOLE : DPE_TRAILER_DAMAGED;
+    const uint64_t expected = dpe_load_u64(trailer + 16, 8);
+    if (dpe_load_u64(trailer + 8, 8) == (uint64_t)n && expected == found) {
+        return DPE_TRAILER_WHOLE;
+    }
+    snprintf(words, DPE_TRAILER_WORDS,
+             "is damaged: expected CRC-32C %08llx, found %08llx; copy it again",
+             (unsigned long long)expected, (unsigned long long)found);
+    return DPE_TRAILER_DAMAGED;
 }
 
 /* -------------------------------------------------------------------------------------- objects */

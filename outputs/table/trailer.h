@@ -26,11 +26,11 @@ enum dpe_trailer_state {
     DPE_TRAILER_WHOLE,      /**< the bytes agree with it */
     DPE_TRAILER_NONE,       /**< there is none: another program wrote the file */
     DPE_TRAILER_DAMAGED,    /**< they do not */
-    DPE_TRAILER_UNREADABLE, /**< errno is set; ESTALE when the file shrank meanwhile */
+    DPE_TRAILER_UNREADABLE, /**< it cannot be read, or shrank meanwhile */
 };
-/** Compare an open regular file with its trailer. expected and found are the CRCs, set when there
- *  is a trailer and the file could be read. */
-enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *found);
+enum { DPE_TRAILER_WORDS = 160 };
+/** Compare an open regular file with its trailer; in words what is wrong with it, else "". */
+enum dpe_trailer_state dpe_trailer_check(int fd, char words[DPE_TRAILER_WORDS]);
 
 /* --------------------------------------------------------------------------------------- memory */
 
