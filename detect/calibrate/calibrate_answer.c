@@ -464,7 +464,7 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
 {
     DPE_SCOPED(close_check) struct check check = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text files = {0};
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     struct dpe_worth worth;
     batch->entry = &batch->state.entries[batch->state.n_entries - 1];
     DPE_TRY(open_check(batch, &check, err));
@@ -472,8 +472,9 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     worth_of(batch, &check, &worth);
     DPE_TRY(batch->diverges ? look_at_kld(batch, &worth, err) : DPE_OK);
     put_files(batch, worth.factors, &files);
-    worth.files = files.bytes;
+    worth.files = dpe_draw_text(&files);
     dpe_words_worth(&page, &worth);
     dpe_print("\n");
-    return dpe_page_print(&page, true);
+    dpe_page_print(&page, true);
+    return DPE_OK;
 }

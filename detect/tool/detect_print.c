@@ -9,10 +9,10 @@
 #include "outputs/page/page.h"
 #include "outputs/words/words.h"
 
-static dpe_status warn_uninformative(const struct dpe_detect_report *report, struct dpe_error *err)
+static void warn_uninformative(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     for (int g = 0; g < result->ranking.n_groups; g++) {
         if (result->ranking.effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
@@ -21,12 +21,10 @@ static dpe_status warn_uninformative(const struct dpe_detect_report *report, str
         }
     }
     dpe_words_noise(&page, &result->ranks);
-    for (size_t i = 0; i < page.document.n; i++) {
-        dpe_log_warning("%s", page.document.blocks[i].text);
+    for (size_t i = 0; i < page.n; i++) {
+        dpe_log_warning("%s", page.blocks[i].text);
     }
-    const dpe_status status = page.status;
     dpe_page_free(&page);
-    return status;
 }
 
 /* "samples", "samples (4 in a row share a context and count as one)", "books" */
@@ -78,12 +76,10 @@ static void add_ranks(struct dpe_page *page, const struct dpe_detect_grid *grid,
     dpe_page_add(page, sheet);
 }
 
-static dpe_status print_result(const struct detect_inputs *inputs,
-                               const struct dpe_detect_report *report,
-                               const struct dpe_detect_result *result, bool decides,
-                               struct dpe_error *err)
+static void print_result(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                         const struct dpe_detect_result *result, bool decides)
 {
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     char samples[96];
     const char *measure = result->criterion == DPE_DETECT_RECALL
                               ? dpe_identity_measure(report->of.niah_spec)
@@ -94,7 +90,7 @@ static dpe_status print_result(const struct detect_inputs *inputs,
               decides ? "" : " (does not decide)");
     dpe_words_cells(&page, &result->cells, &result->ranks, false, "");
     add_ranks(&page, &inputs->grid, &result->ranking);
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
 }
 
 static void print_joint(const struct dpe_detect_report *report)
@@ -153,8 +149,7 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
 }
 
 /* The sweep: its maps, and what it comes to. */
-static dpe_status print_sweep(const struct detect_inputs *inputs,
-                              const struct dpe_detect_report *report, struct dpe_error *err)
+static void print_sweep(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -165,25 +160,29 @@ static dpe_status print_sweep(const struct detect_inputs *inputs,
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            DPE_TRY(print_result(inputs, report, result, result == deciding, err));
+            print_result(inputs, report, result, result == deciding);
         }
     }
     print_joint(report);
-    return DPE_OK;
 }
 
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
     const bool sweeps = dpe_detect_sweeps(report->of.rule);
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
     DPE_TRY(dpe_detect_tell(report, &told, err));
     dpe_words_detect(&page, &told.words);
-    DPE_TRY(dpe_page_print(&page, true));
-    DPE_TRY(sweeps ? print_sweep(inputs, report, err) : DPE_OK);
+    dpe_page_print(&page, true);
+    if (sweeps) {
+        print_sweep(inputs, report);
+    }
     dpe_print("\ntable: %s\n", inputs->args->job.output);
-    return sweeps ? warn_uninformative(report, err) : DPE_OK;
+    if (sweeps) {
+        warn_uninformative(report);
+    }
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- for scripts */
@@ -217,26 +216,21 @@ static void add_groups(struct dpe_result *out, const struct dpe_detect_report *r
 }
 
 /* The lines that a terminal gets. */
-static dpe_status add_answer(struct dpe_result *out, const struct dpe_detect_words *words,
-                             struct dpe_error *err)
+static void add_answer(struct dpe_result *out, const struct dpe_detect_words *words)
 {
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_detect(&page, words);
-    for (size_t i = 0; i < page.document.n; i++) {
+    for (size_t i = 0; i < page.n; i++) {
         dpe_result_row(out, "answer");
-        dpe_result_text(out, "line", page.document.blocks[i].text);
+        dpe_result_text(out, "line", page.blocks[i].text);
     }
-    const dpe_status status = page.status;
     dpe_page_free(&page);
-    return status;
 }
 
-static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_report *report,
-                            struct dpe_error *err)
+static void add_found(struct dpe_result *out, const struct dpe_detect_report *report,
+                      const struct dpe_detect_told *told)
 {
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
-    const struct dpe_detect_words *words = &told.words;
+    const struct dpe_detect_words *words = &told->words;
     if (words->decides != NULL) {
         dpe_result_text(out, "kept", words->kept);
         if (words->plain != NULL) {
@@ -252,9 +246,9 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
             }
         }
     }
-    dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
+    dpe_datasets_rows(&dpe_search_kind, &told->search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
-        const struct dpe_scores_result *scores = &told.validated[i].scores;
+        const struct dpe_scores_result *scores = &told->validated[i].scores;
         for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {
             dpe_result_row(out, "validation");
             dpe_result_text(out, "task", report->results[i].swept.task);
@@ -266,13 +260,15 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         dpe_datasets_rows(&dpe_validated_scores_kinds[0], words->decides, "short_length", "shorter",
                           out);
     }
-    return add_answer(out, words, err);
+    add_answer(out, words);
 }
 
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                                    const struct dpe_detect_report *report, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(report, &told, err));
     struct dpe_result *out = dpe_result_begin("dpe-detect");
     dpe_result_text(out, "model", inputs->args->job.model);
     dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&inputs->job));
@@ -290,10 +286,6 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         add_groups(out, report);
     }
     dpe_result_row(out, NULL);
-    const dpe_status status = add_found(out, report, err);
-    if (status != DPE_OK) {
-        dpe_result_free(out);
-        return status;
-    }
+    add_found(out, report, &told);
     return dpe_result_print(out, err);
 }

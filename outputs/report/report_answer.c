@@ -41,7 +41,7 @@ static struct validation read_validation(struct dpe_report *report,
     const struct dpe_report_input *input = d->input;
     struct validation v = {.recall = recall};
     if (!dpe_h5_has(input->table, folder)) {
-        dpe_page_ok(&report->page, dpe_h5_answered(input->table, report->page.err));
+        dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
         return v;
     }
     v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
@@ -50,8 +50,8 @@ static struct validation read_validation(struct dpe_report *report,
     }
     v.mean = recall ? v.r->recall_mean : v.r->perplexity;
     if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL) {
-        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                            "%s: %s is not complete", input->path, folder));
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA, "%s: %s is not complete",
+                                       input->path, folder));
         v.mean = NULL;
     } else {
         count_plans(input, &v);
@@ -98,41 +98,32 @@ static const double two_pi = 6.283185307179586;
 /* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
 static void turn_text(const struct dpe_report_detection *d, int64_t group, char text[64])
 {
-    const struct dpe_table_part *t = d->table;
-    snprintf(text, 64, "–");
-    if (t->group_edge == NULL || t->inv_freq == NULL) {
-        return;
-    }
-    const double n = (double)t->n[TABLE_PAIR];
-    double first = t->group_edge[group];
-    double last = t->group_edge[group + 1] - 1.0;
+    const struct dpe_table_values *t = d->table;
+    const int32_t first = t->group_edge[group];
+    int32_t last = t->group_edge[group + 1] - 1;
     /* Some models rotate a part of the head: its last pairs have no frequency. */
-    while (last > first && last < n && t->inv_freq[(size_t)last] == 0.0) {
-        last -= 1.0;
+    while (last > first && t->inv_freq[last] == 0.0) {
+        last--;
     }
-    if (first >= 0.0 && last >= first && last < n) {
-        double fast = two_pi / t->inv_freq[(size_t)first];
-        double slow = two_pi / t->inv_freq[(size_t)last];
-        snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
-    }
+    const double fast = two_pi / t->inv_freq[first], slow = two_pi / t->inv_freq[last];
+    snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
 }
 
 static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const uint8_t *informative = d->ranking->informative;
-    const struct dpe_table_part *t = d->table;
+    const struct dpe_table_values *t = d->table;
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, "effective-lengths",
         "group:0|effective length:0|scale:0|lengths differ?:t|wavelength, tokens:t|pairs:t",
         "Effective lengths");
     for (int64_t g = 0; g < d->n_groups; g++) {
-        char pairs[64] = "–", signal[64] = "–", turns[64], p[32];
+        char pairs[64] = "–", signal[64] = "–", turns[64] = "–", p[32];
         const double rank_1 = (double)d->ranking->effective[g];
-        if (t->group_edge != NULL) {
-            snprintf(pairs, sizeof pairs, "%.0f–%.0f", t->group_edge[g],
-                     t->group_edge[g + 1] - 1.0);
+        if (t != NULL) {
+            snprintf(pairs, sizeof pairs, "%d–%d", t->group_edge[g], t->group_edge[g + 1] - 1);
+            turn_text(d, g, turns);
         }
-        turn_text(d, g, turns);
         if (informative != NULL) {
             const double *p_value = d->ranking->p_value;
             snprintf(signal, sizeof signal, "%s (%s)",
@@ -205,9 +196,7 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
         .kept = v->r->plan[v->kept],
         .chosen = dpe_input_words(report, input, "/validate", "chosen"),
         .plain = dpe_input_words(report, input, "/validate", "without_adapter")};
-    if (report->page.status == DPE_OK) {
-        dpe_words_detect(&report->page, &of);
-    }
+    dpe_words_detect(&report->page, &of);
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
         dpe_page_say(
@@ -228,19 +217,15 @@ void dpe_detection_result(struct dpe_report *report)
                      DPE_LENGTH_TEXT(dpe_detection_length(d)));
     const struct validation all[2] = {read_validation(report, d, "/validate/niah", true),
                                       read_validation(report, d, "/validate/ppl", false)};
-    if (report->page.status == DPE_OK) {
-        add_words(report, d, &all[d->by_recall ? 0 : 1]);
-        name_table(report, d, &all[d->by_recall ? 0 : 1]);
-    }
-    if (report->page.status == DPE_OK && dpe_detection_swept(d)) {
+    add_words(report, d, &all[d->by_recall ? 0 : 1]);
+    name_table(report, d, &all[d->by_recall ? 0 : 1]);
+    if (dpe_detection_swept(d)) {
         add_lengths(report, d);
     }
-    for (int i = 0; i < 2 && report->page.status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (all[i].mean != NULL) {
             add_plans(report, &all[i]);
         }
     }
-    if (report->page.status == DPE_OK) {
-        dpe_detection_search(report, d);
-    }
+    dpe_detection_search(report, d);
 }

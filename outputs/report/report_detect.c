@@ -25,10 +25,8 @@ static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d
         dpe_h5_has(input->table, "/detect/ppl/rank")
             ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect/ppl", "rank informative")
             : dpe_page_alloc(&report->page, 1, sizeof(struct dpe_ranking_result));
-    d->table = dpe_input_table(report, input,
-                               "effective_length scale_factor group_edge inv_freq trained_length "
-                               "evaluated_length");
-    return report->page.status == DPE_OK;
+    d->table = input->dpe != NULL ? dpe_table_values(input->dpe) : NULL;
+    return report->status == DPE_OK;
 }
 
 static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t second)
@@ -39,27 +37,23 @@ static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t 
 static bool check_extents(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const int64_t groups = d->n_groups, lengths = d->n_lengths;
-    const int64_t *n = d->table->n;
-    const void *by_group =
-        d->table->effective_length != NULL ? d->table->effective_length : d->table->scale_factor;
     bool fit = fits(d->recall->n, d->recall->recall_mean, groups, lengths) &&
                fits(d->perplexity->n, d->perplexity->perplexity, groups, lengths) &&
                fits(d->by_perplexity->n, d->by_perplexity->rank, groups, lengths) &&
-               (by_group == NULL || n[TABLE_GROUP] == groups) &&
-               (d->table->group_edge == NULL || n[TABLE_EDGE] == groups + 1);
-    return fit ||
-           dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                               "%s: /detect: expected %lld groups in every task",
-                                               d->input->path, (long long)groups));
+               (d->table == NULL || d->table->n_groups == groups);
+    return fit || dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                                 "%s: /detect: expected %lld groups in every task",
+                                                 d->input->path, (long long)groups));
 }
 
 const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
 {
     struct dpe_report_input *input = &report->inputs[report->about.input - report->inputs];
     struct dpe_report_detection *d = input->detection;
-    if (d != NULL || (d = dpe_page_alloc(&report->page, 1, sizeof *d)) == NULL) {
+    if (d != NULL) {
         return d;
     }
+    d = dpe_page_alloc(&report->page, 1, sizeof *d);
     d->input = input;
     if (!read_cells(report, d)) {
         return NULL;
@@ -83,15 +77,15 @@ bool dpe_detection_swept(const struct dpe_report_detection *d)
 double dpe_detection_length(const struct dpe_report_detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
-    return d->table->evaluated_length != NULL ? *d->table->evaluated_length
-           : length != NULL                   ? strtod(length, NULL)
-                                              : (double)d->ranking->length[d->n_lengths - 1];
+    return d->table != NULL ? (double)d->table->length
+           : length != NULL ? strtod(length, NULL)
+                            : (double)d->ranking->length[d->n_lengths - 1];
 }
 
 double dpe_detection_trained(const struct dpe_report_detection *d)
 {
-    return d->table->trained_length != NULL
-               ? *d->table->trained_length
+    return d->table != NULL
+               ? (double)d->table->trained_length
                : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
 }
 

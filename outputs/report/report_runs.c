@@ -35,12 +35,9 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
             return one;
         }
     }
-    const struct bucket new = {
+    dpe_draw_room(&all->buckets, all->n, sizeof *all->buckets);
+    all->buckets[all->n] = (struct bucket){
         .input = input, .task = dpe_page_text(&report->page, "%s", task), .method = method};
-    if (report->page.status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
-        return NULL;
-    }
-    all->buckets[all->n] = new;
     return &all->buckets[all->n++];
 }
 
@@ -66,8 +63,8 @@ static void read_plans(struct dpe_report *report, struct plans *plans)
                                        &plans->n_words);
         return;
     }
-    if (dpe_page_ok(&report->page,
-                    dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->page.err))) {
+    if (dpe_report_ok(report,
+                      dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->err))) {
         for (size_t s = 0; s < suites.n && plans->n < MOST_SUITES; s++, plans->n++) {
             const char *plan = dpe_page_text(&report->page, "/eval/%s/plan", suites.at[s]);
             plans->keys[plans->n] =
@@ -89,13 +86,9 @@ static const char *plan_words(const struct plans *plans, const char *plan)
     return "";
 }
 
-static void add_row(struct dpe_report *report, struct bucket *bucket, double seconds,
-                    int64_t tokens)
+static void add_row(struct bucket *bucket, double seconds, int64_t tokens)
 {
-    if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof seconds)) {
-        dpe_page_no_memory(&report->page);
-        return;
-    }
+    dpe_draw_room(&bucket->seconds, bucket->n, sizeof seconds);
     bucket->seconds[bucket->n++] = seconds;
     bucket->total += seconds;
     bucket->prompt += tokens > 0 ? (double)tokens : 0.0;
@@ -112,16 +105,16 @@ static void collect(struct dpe_report *report, struct buckets *all)
     if (strcmp(input->kind, "detect") != 0) {
         read_plans(report, &plans);
     }
-    if (report->page.status == DPE_OK &&
-        !dpe_page_ok(&report->page, dpe_h5_get_rows(input->table, &rows, &n, report->page.err))) {
-        dpe_fail_prefix(report->page.err, "%s", input->path);
+    if (report->status == DPE_OK &&
+        !dpe_report_ok(report, dpe_h5_get_rows(input->table, &rows, &n, report->err))) {
+        dpe_fail_prefix(report->err, "%s", input->path);
     }
     for (size_t i = 0; i < n; i++) {
         const int64_t tokens = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
         if (rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
             struct bucket *bucket =
                 find_bucket(report, all, rows[i].task, plan_words(&plans, rows[i].plan));
-            add_row(report, bucket, rows[i].seconds, tokens);
+            add_row(bucket, rows[i].seconds, tokens);
         }
         dpe_row_free(&rows[i]);
     }
@@ -156,14 +149,14 @@ static int compare_totals(const void *a, const void *b)
 void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         dpe_report_about(report, &report->inputs[i], "/run/seconds");
         if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
             collect(report, &all);
         }
     }
     dpe_report_about(report, NULL, NULL);
-    if (report->page.status == DPE_OK && all.n > 0) {
+    if (report->status == DPE_OK && all.n > 0) {
         dpe_page_section(&report->page, "Time");
         for (size_t i = 0; i < all.n; i++) {
             dpe_sort(all.buckets[i].seconds, all.buckets[i].n);
@@ -226,9 +219,9 @@ static void add_identities(struct dpe_report *report)
                                              "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
-        for (size_t f = 0; f < own->n && report->page.status == DPE_OK; f++) {
+        for (size_t f = 0; f < own->n; f++) {
             const char *files = files_with(report, i, own->fields[f].name, own->fields[f].value);
-            if (files != NULL && files[0] != '\0') {
+            if (files[0] != '\0') {
                 dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files);
             }
         }
@@ -253,7 +246,7 @@ static void add_sessions_of(struct dpe_report *report, const struct dpe_report_i
     }
     for (size_t s = 0; s < n[0]; s++) {
         const char *machine = "";
-        for (int f = 2; f < FIELDS && machine != NULL; f++) {
+        for (int f = 2; f < FIELDS; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
                 machine = dpe_page_text(&report->page, "%s%s%s: %s", machine,

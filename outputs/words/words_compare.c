@@ -167,8 +167,7 @@ static void add_lead(struct dpe_page *page, const struct dpe_suite_words *s)
         dpe_text_put(&out, "%s", i + 1 == NAMED && n > NAMED ? "; the others follow" : "");
     }
     dpe_text_put(&out, "%s.", n == 0 ? " nothing was measured" : "");
-    dpe_page_say(page, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
-    page->document.failed = page->document.failed || out.failed;
+    dpe_page_say(page, BLOCK_LEAD, "%s", dpe_draw_text(&out));
 }
 
 /* How many differences to the method `against` are not distinguishable from 0: the interval
@@ -293,7 +292,7 @@ static void add_differences(struct dpe_page *page, const struct dpe_suite_words 
             dpe_draw_cell(sheet, dpe_number_cell(value * (d->units == NULL ? s->scale : 1.0)));
         }
     }
-    dpe_draw_shown(sheet, 200, sheet != NULL && sheet->n_cells > 12 * sheet->n_columns);
+    dpe_draw_shown(sheet, 200, sheet->n_cells > 12 * sheet->n_columns);
     dpe_page_add(page, sheet);
     for (const struct dpe_dataset *d = next_number(NULL); (d = next_number(d)) != NULL;) {
         dpe_page_say(page, BLOCK_TEXT, "%s: %s.", d->name, d->long_name); /* all but p */
