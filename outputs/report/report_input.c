@@ -106,7 +106,7 @@ int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *o
 }
 
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
-                       const char *path, int64_t expected, size_t *n)
+                       const char *path, size_t *n)
 {
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     *n = 0;
@@ -119,12 +119,7 @@ char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input 
     for (size_t i = 0; i < names.n; i++) {
         kept[i] = dpe_page_clean(&report->page, names.at[i], 0);
     }
-    if (expected >= 0 && names.n != (size_t)expected) {
-        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
-                                       "%s: %s: expected %lld names, found %zu", input->path, path,
-                                       (long long)expected, names.n));
-    }
-    *n = report->status == DPE_OK ? names.n : 0;
+    *n = names.n;
     return kept;
 }
 
@@ -134,7 +129,7 @@ const char *dpe_report_model(struct dpe_report *report, const char *otherwise)
         size_t n = 0;
         int length = 0;
         char **folders =
-            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
+            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", &n);
         const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
         if (length > 1 || (length == 1 && name[0] != '.')) {
             return folders[n - 1];

@@ -79,10 +79,9 @@ bool dpe_input_says(const struct dpe_report_input *input, const char *object, co
 /** A whole-number attribute, `otherwise` when it is not there. */
 int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *object,
                              const char *name, int64_t otherwise);
-/** Cleaned strings, *n of them; none where they are not there. `expected` −1: any number; another
- * is DPE_BAD_DATA. */
+/** Cleaned strings, *n of them; none where they are not there. */
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
-                       const char *path, int64_t expected, size_t *n);
+                       const char *path, size_t *n);
 
 typedef void dpe_report_part(struct dpe_report *report);
 /** A part of the page. */
