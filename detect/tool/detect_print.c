@@ -125,8 +125,10 @@ static void suggest_plain(const struct detect_inputs *inputs,
     }
 }
 
-void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
+void dpe_detect_suggest(const void *state)
 {
+    const struct sweep *sweep = state;
+    const struct detect_inputs *inputs = &sweep->inputs;
     char model[1024], table[1024], corpus[1024];
     const char *dtype = inputs->args->job.tool.dtype == DPE_TOOL_BF16 ? " --dtype bf16" : "";
     dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
@@ -141,10 +143,10 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
         dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s%s", model,
                       dpe_tool_quote(spec, method, sizeof method),
                       (long long)inputs->args->job.length, corpus, dtype);
-    } else if (report->kept != DPE_DETECT_ROPE) {
+    } else if (sweep->report.kept != DPE_DETECT_ROPE) {
         dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s%s", model, table, corpus, dtype);
     }
-    suggest_plain(inputs, report, model);
+    suggest_plain(inputs, &sweep->report, model);
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
@@ -166,14 +168,12 @@ static void print_sweep(const struct detect_inputs *inputs, const struct dpe_det
     print_joint(report);
 }
 
-dpe_status dpe_detect_print(const struct detect_inputs *inputs,
-                            const struct dpe_detect_report *report, struct dpe_error *err)
+static void print_answer(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                         const struct dpe_detect_words *words)
 {
     const bool sweeps = dpe_detect_sweeps(report->of.rule);
     struct dpe_page page = {.printed = true};
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
-    dpe_words_detect(&page, &told.words);
+    dpe_words_detect(&page, words);
     dpe_page_print(&page, true);
     if (sweeps) {
         print_sweep(inputs, report);
@@ -182,7 +182,6 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     if (sweeps) {
         warn_uninformative(report);
     }
-    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- for scripts */
@@ -263,12 +262,11 @@ static void add_found(struct dpe_result *out, const struct dpe_detect_report *re
     add_answer(out, words);
 }
 
-dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
-                                   const struct dpe_detect_report *report, struct dpe_error *err)
+static dpe_status print_document(const struct detect_inputs *inputs,
+                                 const struct dpe_detect_report *report,
+                                 const struct dpe_detect_told *told, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
     struct dpe_result *out = dpe_result_begin("dpe-detect");
     dpe_result_text(out, "model", inputs->args->job.model);
     dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&inputs->job));
@@ -286,6 +284,18 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         add_groups(out, report);
     }
     dpe_result_row(out, NULL);
-    add_found(out, report, &told);
+    add_found(out, report, told);
     return dpe_result_print(out, err);
+}
+
+dpe_status dpe_detect_print(void *state, struct dpe_error *err)
+{
+    const struct sweep *sweep = state;
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(&sweep->report, &told, err));
+    if (sweep->inputs.args->job.json) {
+        return print_document(&sweep->inputs, &sweep->report, &told, err);
+    }
+    print_answer(&sweep->inputs, &sweep->report, &told.words);
+    return DPE_OK;
 }

@@ -20,7 +20,7 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
                         struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    const struct detect_inputs *inputs = sweep->inputs;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_error why = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
@@ -48,8 +48,8 @@ static dpe_status scores_of(void *user, enum dpe_detect_stream stream, const cha
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    const struct dpe_task *task = &stream_of(sweep->inputs, stream)->task;
-    return dpe_detect_collect(sweep->inputs->job.run, task->name, keys, n, 0,
+    const struct dpe_task *task = &stream_of(&sweep->inputs, stream)->task;
+    return dpe_detect_collect(sweep->inputs.job.run, task->name, keys, n, 0,
                               contexts * task->together, task->together, scores, err);
 }
 
@@ -84,8 +84,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
 /* The rows that the search lacks. */
 static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_detect_search *search = &sweep->report->search;
+    struct detect_inputs *inputs = &sweep->inputs;
+    const struct dpe_detect_search *search = &sweep->report.search;
     const struct dpe_task *task = &stream_of(inputs, search->stream)->task;
     char name[32];
     int n = 0;
@@ -117,9 +117,9 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
 
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
+    struct dpe_detect_report *report = &sweep->report;
     DPE_TRY(dpe_detect_report_search(report, err));
-    if (report->search.least > dpe_detect_inputs_contexts(sweep->inputs)) {
+    if (report->search.least > dpe_detect_inputs_contexts(&sweep->inputs)) {
         dpe_log_warning("--budget: a search reads %lld contexts of --length tokens at least, and "
                         "fresh ones: more than was given",
                         (long long)report->search.least);
@@ -137,8 +137,8 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 static dpe_status add_plan(struct sweep *sweep, const char *name, const struct dpe_detect_tried *of,
                            int *at, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_detect_validated_plan *plan = &report->validated[report->n_validated];
     const int n = inputs->grid.params.n_groups;
     DPE_OWNED double *base = NULL;
@@ -170,7 +170,7 @@ static dpe_status add_plan(struct sweep *sweep, const char *name, const struct d
  * sweep comes to; of the paper's procedure what that validates. */
 static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
+    struct dpe_detect_report *report = &sweep->report;
     const struct dpe_detect_search *search = &report->search;
     const bool searches = dpe_detect_searches(report->of.rule);
     int at = 0;
@@ -209,8 +209,8 @@ int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spen
 /* How many fresh samples each task has, now that it is known what the search has read. */
 static void set_fresh(struct sweep *sweep)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     const int64_t contexts = dpe_detect_inputs_fresh(inputs, report->search.spent);
     const struct detect_opened *texts = &inputs->streams[DETECT_GUARD];
     const bool further = report->search.heats > 1;
@@ -231,8 +231,8 @@ static void set_fresh(struct sweep *sweep)
 
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_detect_config configs[DPE_DETECT_MOST_VALIDATED];
     DPE_TRY(make_validated(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {
