@@ -82,7 +82,7 @@ static void print_result(const struct detect_inputs *inputs, const struct dpe_de
     struct dpe_page page = {.printed = true};
     char samples[96];
     const char *measure = result->criterion == DPE_DETECT_RECALL
-                              ? dpe_identity_measure(report->of.niah_spec)
+                              ? dpe_identity_measure(report->of->needles.spec)
                               : "perplexity";
     dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
               measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
@@ -95,7 +95,7 @@ static void print_result(const struct detect_inputs *inputs, const struct dpe_de
 
 static void print_joint(const struct dpe_detect_report *report)
 {
-    const int n = report->of.grid->params.n_groups;
+    const int n = report->of->grid.params.n_groups;
     const int64_t *lengths = dpe_detect_deciding(report)->ranking.effective;
     dpe_print("\neffective lengths");
     for (int g = 0; g < n; g++) {
@@ -171,7 +171,7 @@ static void print_sweep(const struct detect_inputs *inputs, const struct dpe_det
 static void print_answer(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
                          const struct dpe_detect_words *words)
 {
-    const bool sweeps = dpe_detect_sweeps(report->of.rule);
+    const bool sweeps = dpe_detect_sweeps(report->of->args->rule);
     struct dpe_page page = {.printed = true};
     dpe_words_detect(&page, words);
     dpe_page_print(&page, true);
@@ -273,8 +273,8 @@ static dpe_status print_document(const struct detect_inputs *inputs,
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
-    dpe_result_text(out, "rule", dpe_detect_rule_names[report->of.rule]);
-    if (dpe_detect_sweeps(report->of.rule)) {
+    dpe_result_text(out, "rule", dpe_detect_rule_names[report->of->args->rule]);
+    if (dpe_detect_sweeps(report->of->args->rule)) {
         dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
         for (int i = 0; i < 2; i++) {
             if (report->results[i].used) {

@@ -53,7 +53,7 @@ static dpe_status fill_table(void *state, struct dpe_h5 *table, struct dpe_error
     const struct dpe_run *run = sweep->inputs.job.run;
     sweep->report.read_tokens = count_tokens(&sweep->inputs, run);
     sweep->report.work = dpe_job_work(&sweep->inputs.job);
-    if (dpe_detect_sweeps(sweep->report.of.rule)) {
+    if (dpe_detect_sweeps(sweep->inputs.args->rule)) {
         DPE_TRY(dpe_detect_report_sweep(&sweep->report, run, err));
     }
     if (sweep->report.n_validated > 0) {
@@ -199,22 +199,7 @@ static void make_report(struct sweep *sweep)
     const struct detect_inputs *inputs = &sweep->inputs;
     *report = (struct dpe_detect_report){
         .plain = -1,
-        .of = {.grid = &inputs->grid,
-               .context = &inputs->context,
-               .rule = inputs->args->rule,
-               .searching = dpe_detect_inputs_searching(inputs),
-               .source = dpe_detect_stage_source(sweep),
-               .guard = inputs->args->guard,
-               .seed = inputs->args->job.seed,
-               .validation_seed = inputs->validation_seed,
-               .model = inputs->job.model,
-               .fingerprint = dpe_job_fingerprint(&inputs->job),
-               .tokenizer = inputs->job.tokenizer,
-               .corpus = inputs->job.corpus,
-               .niah_spec = inputs->args->use_niah ? inputs->needles.spec : NULL,
-               .niah_template = inputs->args->use_niah ? inputs->needles.template : NULL,
-               .users_spec = inputs->needles.users_spec,
-               .pilot = inputs->args->auto_task ? inputs->needles.pilot : NULL},
+        .of = inputs,
     };
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         report->results[i] = result_of(inputs, i);

@@ -86,8 +86,6 @@ void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Whether needles decide, alone. */
 bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs);
-/** How the search is made. */
-struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Set inputs->budget from --budget; a time needs the machine's speed. All ranks call it. */
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err);
 /** Contexts that the search may read: those of the budget that its fresh samples leave, or by
@@ -139,8 +137,6 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 /** Run the search to its end. */
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err);
-/** Where the report's search gets its plans and rows. */
-struct dpe_detect_source dpe_detect_stage_source(struct sweep *sweep);
 /** Where fresh samples of a result come from; not open: nowhere. */
 const struct detect_opened *dpe_detect_inputs_fresh_of(const struct detect_inputs *inputs,
                                                        int result);
