@@ -110,34 +110,8 @@ dpe_report_part dpe_sections_norms;
 dpe_report_part dpe_sections_tables, dpe_sections_runtimes, dpe_sections_time,
     dpe_sections_provenance;
 
-/* ----------------------------------------------------------------------------------- detections */
-
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/plan"
-
-struct dpe_report_detection {
-    const struct dpe_report_input *input;
-    int64_t n_groups, n_lengths;
-    const struct dpe_ranking_result *ranking;            /**< by the task that decides */
-    const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
-                                                            there */
-    const struct dpe_ranking_result
-        *by_perplexity; /**< where needles decide; rank NULL: not there */
-    const struct dpe_table_values *table; /**< what it came to; NULL: it is unfinished */
-    bool by_recall;                       /**< needles decide */
-};
-/** The subject, read once; NULL after a failure. */
-const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
-/** Tokens: the length it is for, and the trained one (0 = unknown). */
-double dpe_detection_length(const struct dpe_report_detection *detection);
-double dpe_detection_trained(const struct dpe_report_detection *detection);
-/** Whether it has a sweep of groups: detecting lengths and their ranks. */
-bool dpe_detection_swept(const struct dpe_report_detection *detection);
-/** The map of the needles found. */
-void dpe_detection_recall_map(struct dpe_report *report,
-                              const struct dpe_report_detection *detection);
-/** The steps of the search for temperature and joint plan: what each tried and took. */
-void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
 
 /* ---------------------------------------------------------------------------------- comparisons */
 
