@@ -61,6 +61,12 @@ static bool check_extents(struct dpe_report *report, const struct dpe_report_det
                                                  d->input->path, (long long)groups));
 }
 
+/* Whether it has a sweep of groups: detecting lengths and their ranks. */
+static bool is_swept(const struct dpe_report_detection *d)
+{
+    return d->ranking->rank != NULL;
+}
+
 /* The subject, read once; NULL after a failure. */
 static const struct dpe_report_detection *detection_of(struct dpe_report *report)
 {
@@ -83,12 +89,6 @@ static const struct dpe_report_detection *detection_of(struct dpe_report *report
     d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
     input->detection = d;
     return d;
-}
-
-/* Whether it has a sweep of groups: detecting lengths and their ranks. */
-static bool is_swept(const struct dpe_report_detection *d)
-{
-    return d->ranking->rank != NULL;
 }
 
 /* Tokens: the length it is for, and the trained one (0: unknown). */
