@@ -342,9 +342,10 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
                                            dpe_contribution_names[profile->args->contribution],
                                        .k = dpe_words_usual_k(result.n[DPE_NORMS_PAIR]),
                                        .k_source = "three quarters, as in the paper"};
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_norms(&page, &result, &of);
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
+    return DPE_OK;
 }
 
 /* Every excerpt at every length. */

@@ -14,8 +14,6 @@
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
-#include "outputs/read/read.h"
-#include "outputs/table/dpe_table.h"
 #include "outputs/words/words.h"
 
 /* The table, as far as it is read: a step is a method of the suite's only task. */
@@ -100,29 +98,6 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err
 
 /* ---------------------------------------------------------------------------------------- words */
 
-static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
-{
-    const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
-    bool recall = pairs->criterion == DPE_DETECT_RECALL;
-    double scale = recall ? 100.0 : 1.0;
-    int digits = recall ? 1 : 4;
-    dpe_print("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
-    if (!candidate->compared) {
-        dpe_print("%10s  too few samples without NaN or infinity\n", "n/a");
-        return;
-    }
-    dpe_print("%10.*f", digits, scale * candidate->mean);
-    if (i == pairs->against) {
-        dpe_print("  %10s", "-");
-    } else if (isnan(candidate->at_most)) {
-        dpe_print("  %10.*f", digits, scale * candidate->loss);
-    } else {
-        dpe_print("  %10.*f  %10.*f", digits, scale * candidate->loss, digits,
-                  scale * candidate->at_most);
-    }
-    dpe_print("\n");
-}
-
 static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 {
     bool nothing = pairs->criterion == DPE_DETECT_RECALL;
@@ -164,7 +139,9 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
+    const double scale = recall ? 100.0 : 1.0;
     int64_t together = dpe_calibrate_together(batch);
+    struct dpe_page page = {.printed = true};
     dpe_print("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
               recall ? "measured on needles that neither the sweep nor the check uses"
                      : "measured on the corpus's books, some of which the sweep used");
@@ -172,16 +149,23 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
-    dpe_print("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
-              recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
-              (long long)pairs->n_contexts,
-              !recall        ? "book"
-              : together > 1 ? "context"
-                             : "sample",
-              pairs->n_contexts == 1 ? "" : "s", of);
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &page, "pairs",
+        recall ? ":t|pairs:0|recall, %:1|less, by:1|at most:1|:t"
+               : ":t|pairs:0|nats/token:4|more, by:4|at most:4|:t",
+        "(%lld %s%s%s, paired)", (long long)pairs->n_contexts,
+        !recall        ? "book"
+        : together > 1 ? "context"
+                       : "sample",
+        pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
-        print_candidate(pairs, i);
+        const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
+        dpe_draw_row(sheet, i == pairs->chosen ? "*" : "", candidate->k, scale * candidate->mean,
+                     scale * candidate->loss, scale * candidate->at_most,
+                     candidate->compared ? "" : "too few samples without NaN or infinity");
     }
+    dpe_page_add(&page, sheet);
+    dpe_page_print(&page, false);
     print_reason(batch);
 }
 
@@ -342,19 +326,6 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Whether the table is one that runtimes read without an adapter. */
-static bool is_of_factors(struct batch *batch)
-{
-    struct dpe_table *table = NULL;
-    bool factors = false;
-    if (dpe_table_load(dpe_calibrate_path(batch, NULL, "table.h5"), &table, NULL) == DPE_OK) {
-        factors =
-            dpe_table_count(table) == 1 && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
-        dpe_table_close(table);
-    }
-    return factors;
-}
-
 static void put_uses(bool factors, const char *before, struct dpe_text *words)
 {
     for (int i = 0; i < DPE_USES; i++) {
@@ -452,7 +423,7 @@ static void worth_of(struct batch *batch, const struct check *check, struct dpe_
     worth->trained = batch->job.trained_length;
     worth->possible = check->ceiling;
     worth->task = check->words;
-    worth->factors = is_of_factors(batch);
+    worth->factors = dpe_calibrate_factors(batch);
     if (check->validated > 0) {
         worth->validated = check->validated;
         worth->samples = check->all;
@@ -464,7 +435,7 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
 {
     DPE_SCOPED(close_check) struct check check = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text files = {0};
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     struct dpe_worth worth;
     batch->entry = &batch->state.entries[batch->state.n_entries - 1];
     DPE_TRY(open_check(batch, &check, err));
@@ -472,8 +443,9 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     worth_of(batch, &check, &worth);
     DPE_TRY(batch->diverges ? look_at_kld(batch, &worth, err) : DPE_OK);
     put_files(batch, worth.factors, &files);
-    worth.files = files.bytes;
+    worth.files = dpe_draw_text(&files);
     dpe_words_worth(&page, &worth);
     dpe_print("\n");
-    return dpe_page_print(&page, true);
+    dpe_page_print(&page, true);
+    return DPE_OK;
 }

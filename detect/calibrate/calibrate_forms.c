@@ -28,7 +28,7 @@ static const struct form {
     bool dpe;           /* it holds plans of DPE alone */
     bool still;         /* of a temperature alone */
     bool both;          /* of either */
-    const char *format; /* its --format; NULL: the one of its name */
+    enum export_format format; /* AUTO: the one of its name */
     bool plain;         /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
@@ -49,9 +49,10 @@ static const struct form {
      .from = {"table.h5"},
      .model = true,
      .both = true,
-     .format = "longrope"},
+     .format = FORMAT_LONGROPE},
     {.name = "no-adapter.h5", .each = true, .model = true, .plain = true},
-    {.name = "no-adapter.json", .each = true, .model = true, .plain = true, .format = "longrope"},
+    {.name = "no-adapter.json", .each = true, .model = true, .plain = true,
+     .format = FORMAT_LONGROPE},
     {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true, .dpe = true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
@@ -76,7 +77,7 @@ static bool is_written(const struct batch *batch, const struct form *form)
     bool factors = dpe_calibrate_factors(batch);
     const bool config = strcmp(form->name, "config.json") == 0;
     const bool ours =
-        config ? factors == (form->format != NULL) : form->both || batch->pairless == form->still;
+        config ? factors == (form->format != FORMAT_AUTO) : form->both || batch->pairless == form->still;
     return ours && (!form->several || batch->state.n_entries > 1);
 }
 

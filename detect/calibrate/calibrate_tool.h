@@ -14,6 +14,7 @@
 #include "outputs/export/export.h"
 #include "outputs/job/job.h"
 #include "outputs/job/price.h"
+#include "outputs/report/report_page.h"
 
 enum { CALIBRATE_METHOD = 256, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 
@@ -44,10 +45,6 @@ struct calibrate_arguments {
     const char *top_k;
     int64_t check_samples; /**< of the check; 0: as many as the sweep's */
 };
-extern const struct dpe_option_set
-    dpe_calibrate_option_set; /**< its input: struct calibrate_arguments with dpe_calibrate_defaults
-                               */
-void dpe_calibrate_defaults(struct calibrate_arguments *args);
 
 /** What belongs to one length. The only one has its files in DIR, one of several in DIR/LENGTH. */
 struct entry {
@@ -98,6 +95,7 @@ struct batch {
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
     } state;
     struct entry *entry; /**< that is being worked on */
+    struct dpe_report_arguments *report; /**< that is being made */
 };
 
 /** Set up the entries. DPE_USAGE: one of several lengths is within the trained length, where the
@@ -152,9 +150,6 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
 void dpe_calibrate_try_kld(struct batch *batch);
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct batch *batch);
-/** What all parts of the batch cost, added to `sum`. */
-dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
-                               struct dpe_error *err);
 /** --budget: leave out what does not fit, and give the search the rest; batch->args is then what
  * was chosen, which is said. Options that were given stay. DPE_USAGE when even the smallest setting
  * does not fit. Nothing without --budget. */

@@ -252,9 +252,9 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct pa
                                   inputs->args->job.length, "", err);
 }
 
-dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
-                           struct dpe_error *err)
+dpe_status dpe_detect_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
+    struct detect_inputs *inputs = &((struct sweep *)state)->inputs;
     struct part parts[PARTS] = {{.rows = 0.0}};
     struct dpe_job_speed speed = {0};
     struct dpe_bill bill = {0};

@@ -263,25 +263,25 @@ static dpe_status add_tasks(struct detect_inputs *inputs, struct dpe_error *err)
     return dpe_detect_inputs_reopen(inputs, err);
 }
 
-dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
-                                  const struct dpe_detect_arguments *args, struct dpe_error *err)
+dpe_status dpe_detect_open(void *state, const void *asked, struct dpe_error *err)
 {
-    *inputs =
-        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
-    dpe_status (*const steps[])(struct detect_inputs *,
-                                struct dpe_error *) = {make_grid, check_against, add_tasks};
+    struct detect_inputs *inputs = &((struct sweep *)state)->inputs;
+    const struct dpe_detect_arguments *args = asked;
+    inputs->args = args;
+    inputs->validation_seed = seed_of_validation(args->job.seed);
     DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
     DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        DPE_TRY(steps[i](inputs, err));
-    }
-    return DPE_OK;
+    DPE_TRY(make_grid(inputs, err));
+    DPE_TRY(check_against(inputs, err));
+    return add_tasks(inputs, err);
 }
 
-dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
-                                   struct dpe_error *err)
+dpe_status dpe_detect_close(void *state, dpe_status status, struct dpe_error *err)
 {
+    struct sweep *sweep = state;
+    struct detect_inputs *inputs = &sweep->inputs;
+    dpe_detect_report_free(&sweep->report);
     close_tasks(inputs);
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);

@@ -44,7 +44,7 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, double *mean,
                             bool *opens, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
+    struct detect_inputs *inputs = &sweep->inputs;
     const struct dpe_niah_params niah = dpe_detect_pilot_task(inputs, rung);
     char name[32];
     DPE_SCOPED(dpe_task_close) struct dpe_task task = {0};
@@ -82,7 +82,7 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, doubl
  * or less. */
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
+    struct detect_inputs *inputs = &sweep->inputs;
     const int64_t trained = inputs->grid.params.trained_length;
     const int64_t whole = dpe_least(trained, inputs->grid.params.length);
     double mean = 0.0;

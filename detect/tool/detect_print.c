@@ -9,10 +9,10 @@
 #include "outputs/page/page.h"
 #include "outputs/words/words.h"
 
-static dpe_status warn_uninformative(const struct dpe_detect_report *report, struct dpe_error *err)
+static void warn_uninformative(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     for (int g = 0; g < result->ranking.n_groups; g++) {
         if (result->ranking.effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
@@ -21,12 +21,10 @@ static dpe_status warn_uninformative(const struct dpe_detect_report *report, str
         }
     }
     dpe_words_noise(&page, &result->ranks);
-    for (size_t i = 0; i < page.document.n; i++) {
-        dpe_log_warning("%s", page.document.blocks[i].text);
+    for (size_t i = 0; i < page.n; i++) {
+        dpe_log_warning("%s", page.blocks[i].text);
     }
-    const dpe_status status = page.status;
     dpe_page_free(&page);
-    return status;
 }
 
 /* "samples", "samples (4 in a row share a context and count as one)", "books" */
@@ -78,15 +76,13 @@ static void add_ranks(struct dpe_page *page, const struct dpe_detect_grid *grid,
     dpe_page_add(page, sheet);
 }
 
-static dpe_status print_result(const struct detect_inputs *inputs,
-                               const struct dpe_detect_report *report,
-                               const struct dpe_detect_result *result, bool decides,
-                               struct dpe_error *err)
+static void print_result(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                         const struct dpe_detect_result *result, bool decides)
 {
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     char samples[96];
     const char *measure = result->criterion == DPE_DETECT_RECALL
-                              ? dpe_identity_measure(report->of.niah_spec)
+                              ? dpe_identity_measure(report->of->needles.spec)
                               : "perplexity";
     dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
               measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
@@ -94,12 +90,12 @@ static dpe_status print_result(const struct detect_inputs *inputs,
               decides ? "" : " (does not decide)");
     dpe_words_cells(&page, &result->cells, &result->ranks, false, "");
     add_ranks(&page, &inputs->grid, &result->ranking);
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
 }
 
 static void print_joint(const struct dpe_detect_report *report)
 {
-    const int n = report->of.grid->params.n_groups;
+    const int n = report->of->grid.params.n_groups;
     const int64_t *lengths = dpe_detect_deciding(report)->ranking.effective;
     dpe_print("\neffective lengths");
     for (int g = 0; g < n; g++) {
@@ -129,8 +125,10 @@ static void suggest_plain(const struct detect_inputs *inputs,
     }
 }
 
-void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
+void dpe_detect_suggest(const void *state)
 {
+    const struct sweep *sweep = state;
+    const struct detect_inputs *inputs = &sweep->inputs;
     char model[1024], table[1024], corpus[1024];
     const char *dtype = inputs->args->job.tool.dtype == DPE_TOOL_BF16 ? " --dtype bf16" : "";
     dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
@@ -145,16 +143,15 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
         dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s%s", model,
                       dpe_tool_quote(spec, method, sizeof method),
                       (long long)inputs->args->job.length, corpus, dtype);
-    } else if (report->kept != DPE_DETECT_ROPE) {
+    } else if (sweep->report.kept != DPE_DETECT_ROPE) {
         dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s%s", model, table, corpus, dtype);
     }
-    suggest_plain(inputs, report, model);
+    suggest_plain(inputs, &sweep->report, model);
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
 /* The sweep: its maps, and what it comes to. */
-static dpe_status print_sweep(const struct detect_inputs *inputs,
-                              const struct dpe_detect_report *report, struct dpe_error *err)
+static void print_sweep(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -165,25 +162,26 @@ static dpe_status print_sweep(const struct detect_inputs *inputs,
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            DPE_TRY(print_result(inputs, report, result, result == deciding, err));
+            print_result(inputs, report, result, result == deciding);
         }
     }
     print_joint(report);
-    return DPE_OK;
 }
 
-dpe_status dpe_detect_print(const struct detect_inputs *inputs,
-                            const struct dpe_detect_report *report, struct dpe_error *err)
+static void print_answer(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                         const struct dpe_detect_words *words)
 {
-    const bool sweeps = dpe_detect_sweeps(report->of.rule);
-    struct dpe_page page = {.printed = true, .err = err};
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
-    dpe_words_detect(&page, &told.words);
-    DPE_TRY(dpe_page_print(&page, true));
-    DPE_TRY(sweeps ? print_sweep(inputs, report, err) : DPE_OK);
+    const bool sweeps = dpe_detect_sweeps(report->of->args->rule);
+    struct dpe_page page = {.printed = true};
+    dpe_words_detect(&page, words);
+    dpe_page_print(&page, true);
+    if (sweeps) {
+        print_sweep(inputs, report);
+    }
     dpe_print("\ntable: %s\n", inputs->args->job.output);
-    return sweeps ? warn_uninformative(report, err) : DPE_OK;
+    if (sweeps) {
+        warn_uninformative(report);
+    }
 }
 
 /* ---------------------------------------------------------------------------------- for scripts */
@@ -217,26 +215,21 @@ static void add_groups(struct dpe_result *out, const struct dpe_detect_report *r
 }
 
 /* The lines that a terminal gets. */
-static dpe_status add_answer(struct dpe_result *out, const struct dpe_detect_words *words,
-                             struct dpe_error *err)
+static void add_answer(struct dpe_result *out, const struct dpe_detect_words *words)
 {
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_detect(&page, words);
-    for (size_t i = 0; i < page.document.n; i++) {
+    for (size_t i = 0; i < page.n; i++) {
         dpe_result_row(out, "answer");
-        dpe_result_text(out, "line", page.document.blocks[i].text);
+        dpe_result_text(out, "line", page.blocks[i].text);
     }
-    const dpe_status status = page.status;
     dpe_page_free(&page);
-    return status;
 }
 
-static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_report *report,
-                            struct dpe_error *err)
+static void add_found(struct dpe_result *out, const struct dpe_detect_report *report,
+                      const struct dpe_detect_told *told)
 {
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
-    const struct dpe_detect_words *words = &told.words;
+    const struct dpe_detect_words *words = &told->words;
     if (words->decides != NULL) {
         dpe_result_text(out, "kept", words->kept);
         if (words->plain != NULL) {
@@ -252,9 +245,9 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
             }
         }
     }
-    dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
+    dpe_datasets_rows(&dpe_search_kind, &told->search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
-        const struct dpe_scores_result *scores = &told.validated[i].scores;
+        const struct dpe_scores_result *scores = &told->validated[i].scores;
         for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {
             dpe_result_row(out, "validation");
             dpe_result_text(out, "task", report->results[i].swept.task);
@@ -266,11 +259,12 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         dpe_datasets_rows(&dpe_validated_scores_kinds[0], words->decides, "short_length", "shorter",
                           out);
     }
-    return add_answer(out, words, err);
+    add_answer(out, words);
 }
 
-dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
-                                   const struct dpe_detect_report *report, struct dpe_error *err)
+static dpe_status print_document(const struct detect_inputs *inputs,
+                                 const struct dpe_detect_report *report,
+                                 const struct dpe_detect_told *told, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     struct dpe_result *out = dpe_result_begin("dpe-detect");
@@ -279,8 +273,8 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
-    dpe_result_text(out, "rule", dpe_detect_rule_names[report->of.rule]);
-    if (dpe_detect_sweeps(report->of.rule)) {
+    dpe_result_text(out, "rule", dpe_detect_rule_names[report->of->args->rule]);
+    if (dpe_detect_sweeps(report->of->args->rule)) {
         dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
         for (int i = 0; i < 2; i++) {
             if (report->results[i].used) {
@@ -290,10 +284,18 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         add_groups(out, report);
     }
     dpe_result_row(out, NULL);
-    const dpe_status status = add_found(out, report, err);
-    if (status != DPE_OK) {
-        dpe_result_free(out);
-        return status;
-    }
+    add_found(out, report, told);
     return dpe_result_print(out, err);
+}
+
+dpe_status dpe_detect_print(void *state, struct dpe_error *err)
+{
+    const struct sweep *sweep = state;
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(&sweep->report, &told, err));
+    if (sweep->inputs.args->job.json) {
+        return print_document(&sweep->inputs, &sweep->report, &told, err);
+    }
+    print_answer(&sweep->inputs, &sweep->report, &told.words);
+    return DPE_OK;
 }

@@ -1,6 +1,6 @@
 /* Rows of a run → what the table and the terminal show. */
 #include "detect/tool/detect_table.h"
-#include "detect/tool/report.h"
+#include "detect/tool/detect_tool.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
 #include "outputs/run/run.h"
@@ -29,7 +29,7 @@ const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid)
 int dpe_detect_positions(const struct dpe_detect_report *report)
 {
     int n = 0;
-    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->of.grid->params.length) {
+    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->of->grid.params.length) {
         n++;
     }
     return n;
@@ -67,8 +67,8 @@ static dpe_status collect(const struct dpe_detect_report *report,
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                               const struct dpe_run *run, struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->of.grid->params;
-    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->of.grid);
+    const struct dpe_detect_params *params = &report->of->grid.params;
+    DPE_OWNED const char **keys = dpe_detect_cell_keys(&report->of->grid);
     dpe_detect_ranking_free(&result->ranking);
     DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
     DPE_TRY(collect(report, result, &result->swept, run, keys, params->n_groups * params->n_lengths,
@@ -82,7 +82,7 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->of.grid->params;
+    const struct dpe_detect_params *params = &report->of->grid.params;
     size_t n = (size_t)params->n_groups;
     if (report->scale == NULL) {
         report->scale = dpe_alloc(n, sizeof *report->scale);
@@ -103,15 +103,6 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     return DPE_OK;
 }
 
-dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe_error *err)
-{
-    dpe_detect_search_free(&report->search);
-    report->of.searching.ranking =
-        dpe_detect_sweeps(report->of.rule) ? &dpe_detect_deciding(report)->ranking : NULL;
-    return dpe_detect_search_replay(&report->of.searching, &report->of.source, &report->search,
-                                    err);
-}
-
 /* ---------------------------------------------------------------------------------------
  * validation */
 
@@ -119,9 +110,9 @@ dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe
 static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool base,
                            struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->of.grid->params;
+    const struct dpe_detect_params *params = &report->of->grid.params;
     struct dpe_table_values *values = &report->entry.values;
-    DPE_TRY(dpe_detect_entry_make(report->of.grid, report->of.context, &report->entry, err));
+    DPE_TRY(dpe_detect_entry_make(&report->of->grid, &report->of->context, &report->entry, err));
     for (int g = 0; g < params->n_groups; g++) {
         const int at = dpe_detect_base_at(params);
         values->scale_factor[g] = rope   ? 1.0
@@ -142,7 +133,7 @@ static dpe_status keep_named(struct dpe_detect_report *report, struct dpe_error 
 {
     struct dpe_table_values *values = &report->entry.values;
     bool holds = false;
-    DPE_TRY(dpe_detect_holds(report->of.grid, report->of.context,
+    DPE_TRY(dpe_detect_holds(&report->of->grid, &report->of->context,
                              &report->validated[report->kept].config.plan, &report->entry, &holds,
                              err));
     for (int64_t g = 0; g < values->n_groups; g++) {
@@ -154,7 +145,7 @@ static dpe_status keep_named(struct dpe_detect_report *report, struct dpe_error 
 /* What the table gets. */
 static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const struct dpe_detect_grid *grid = report->of.grid;
+    const struct dpe_detect_grid *grid = &report->of->grid;
     const double own = grid->params.temperature.logit_scale;
     const char *name = report->validated[report->kept].name;
     dpe_detect_entry_free(&report->entry);
@@ -167,20 +158,13 @@ static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
     return DPE_OK;
 }
 
-static const char **validated_keys(const struct dpe_detect_report *report)
-{
-    const char **keys = dpe_alloc(DPE_DETECT_MOST_VALIDATED, sizeof *keys);
-    for (int v = 0; v < report->n_validated && keys != NULL; v++) {
-        keys[v] = report->validated[v].config.key;
-    }
-    return keys;
-}
-
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                                 const struct dpe_run *run, struct dpe_error *err)
 {
-    DPE_OWNED const char **keys = validated_keys(report);
-    DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of plans"));
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->validated[v].config.key;
+    }
     result->validated = false;
     DPE_TRY(collect(report, result, &result->checked, run, keys, report->n_validated, err));
     dpe_detect_validate(&result->checked.scores, keys, result->criterion, report->kept,
@@ -227,8 +211,8 @@ static bool is_guarded(const struct dpe_detect_report *report, int plan)
     for (int i = 0; i < report->n_validated && report->results[DPE_DETECT_GUARD].validated; i++) {
         least = fmin(least, texts[i].mean); /* of a NaN the other */
     }
-    return report->of.guard > 0.0 && isfinite(least) &&
-           !(texts[plan].mean <= least * (1.0 + report->of.guard));
+    return report->of->args->guard > 0.0 && isfinite(least) &&
+           !(texts[plan].mean <= least * (1.0 + report->of->args->guard));
 }
 
 /* Whether the plan that a search chose finds about as much as the model as it is, which fresh
@@ -287,7 +271,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
 {
     report->kept = report->chosen;
     DPE_TRY(validate_all(report, run, err));
-    if (dpe_detect_searches(report->of.rule)) {
+    if (dpe_detect_searches(report->of->args->rule)) {
         report->kept = find_kept(report);
     }
     if (report->kept != report->chosen) {

@@ -47,19 +47,19 @@ static int64_t count_tokens(const struct detect_inputs *inputs, const struct dpe
     return tokens;
 }
 
-static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
+static dpe_status fill_table(void *state, struct dpe_h5 *table, struct dpe_error *err)
 {
-    struct sweep *sweep = user;
-    const struct dpe_run *run = sweep->inputs->job.run;
-    sweep->report->read_tokens = count_tokens(sweep->inputs, run);
-    sweep->report->work = dpe_job_work(&sweep->inputs->job);
-    if (dpe_detect_sweeps(sweep->report->of.rule)) {
-        DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
+    struct sweep *sweep = state;
+    const struct dpe_run *run = sweep->inputs.job.run;
+    sweep->report.read_tokens = count_tokens(&sweep->inputs, run);
+    sweep->report.work = dpe_job_work(&sweep->inputs.job);
+    if (dpe_detect_sweeps(sweep->inputs.args->rule)) {
+        DPE_TRY(dpe_detect_report_sweep(&sweep->report, run, err));
     }
-    if (sweep->report->n_validated > 0) {
-        DPE_TRY(dpe_detect_report_validation(sweep->report, run, err));
+    if (sweep->report.n_validated > 0) {
+        DPE_TRY(dpe_detect_report_validation(&sweep->report, run, err));
     }
-    return dpe_detect_write(sweep->report, sweep->complete, table, err);
+    return dpe_detect_write(&sweep->report, sweep->complete, table, err);
 }
 
 static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_t n,
@@ -106,7 +106,7 @@ static double cost_of(const struct detect_inputs *inputs, const struct dpe_task 
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
+    struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_wanted wanted = {0};
     const int64_t length = stage->length > 0 ? stage->length : inputs->args->job.length;
     if (stage->n_tasks == 0) {
@@ -133,7 +133,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
 
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
+    struct detect_inputs *inputs = &sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
     struct stage stage = {.name = "sweep", .n_plans = grid->n_configs, .configs = grid->configs};
     for (int i = DETECT_SWEPT; i <= DETECT_SWEPT_BOOKS; i++) {
@@ -195,26 +195,11 @@ static struct dpe_detect_result result_of(const struct detect_inputs *inputs, in
 /* An empty report of these inputs. */
 static void make_report(struct sweep *sweep)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     *report = (struct dpe_detect_report){
         .plain = -1,
-        .of = {.grid = &inputs->grid,
-               .context = &inputs->context,
-               .rule = inputs->args->rule,
-               .searching = dpe_detect_inputs_searching(inputs),
-               .source = dpe_detect_stage_source(sweep),
-               .guard = inputs->args->guard,
-               .seed = inputs->args->job.seed,
-               .validation_seed = inputs->validation_seed,
-               .model = inputs->job.model,
-               .fingerprint = dpe_job_fingerprint(&inputs->job),
-               .tokenizer = inputs->job.tokenizer,
-               .corpus = inputs->job.corpus,
-               .niah_spec = inputs->args->use_niah ? inputs->needles.spec : NULL,
-               .niah_template = inputs->args->use_niah ? inputs->needles.template : NULL,
-               .users_spec = inputs->needles.users_spec,
-               .pilot = inputs->args->auto_task ? inputs->needles.pilot : NULL},
+        .of = inputs,
     };
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         report->results[i] = result_of(inputs, i);
@@ -232,9 +217,9 @@ static void make_report(struct sweep *sweep)
 /* Sweep, search and validation with the task that is set. */
 static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const enum dpe_detect_rule rule = sweep->inputs->args->rule;
-    const struct dpe_run *run = sweep->inputs->job.run;
+    struct dpe_detect_report *report = &sweep->report;
+    const enum dpe_detect_rule rule = sweep->inputs.args->rule;
+    const struct dpe_run *run = sweep->inputs.job.run;
     dpe_detect_report_free(report);
     make_report(sweep);
     if (dpe_detect_sweeps(rule)) {
@@ -250,83 +235,37 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 
 /* ---------------------------------------------------------------------------------------- study */
 
-struct detection {
-    struct detect_inputs inputs;
-    struct dpe_detect_report report;
-    struct sweep sweep;
-};
-
-static dpe_status detection_open(void *state, const void *asked, struct dpe_error *err)
-{
-    struct detection *detection = state;
-    detection->sweep = (struct sweep){.inputs = &detection->inputs, .report = &detection->report};
-    return dpe_detect_inputs_open(&detection->inputs, asked, err);
-}
-
-static dpe_status detection_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
-{
-    struct detection *detection = state;
-    return dpe_detect_cost(&detection->inputs, bill, err);
-}
-
 static dpe_status detection_start(void *state, struct dpe_error *err)
 {
-    struct detection *detection = state;
-    dpe_detect_announce(&detection->inputs);
-    DPE_TRY(dpe_detect_inputs_fit_batch(&detection->inputs, err)); /* rows are priced by it */
-    DPE_TRY(dpe_detect_inputs_budget(&detection->inputs, err));
-    make_report(&detection->sweep);
-    return dpe_detect_inputs_start(&detection->inputs, err);
+    struct sweep *sweep = state;
+    dpe_detect_announce(&sweep->inputs);
+    DPE_TRY(dpe_detect_inputs_fit_batch(&sweep->inputs, err)); /* rows are priced by it */
+    DPE_TRY(dpe_detect_inputs_budget(&sweep->inputs, err));
+    make_report(sweep);
+    return dpe_detect_inputs_start(&sweep->inputs, err);
 }
 
 static dpe_status detection_rows(void *state, struct dpe_error *err)
 {
-    struct detection *detection = state;
-    dpe_status status = dpe_detect_stage_pilot(&detection->sweep, err);
-    status = status == DPE_OK ? run_task(&detection->sweep, err) : status;
-    detection->sweep.complete = status == DPE_OK;
-    const struct dpe_session_work work = dpe_job_work(&detection->inputs.job);
+    struct sweep *sweep = state;
+    dpe_status status = dpe_detect_stage_pilot(sweep, err);
+    status = status == DPE_OK ? run_task(sweep, err) : status;
+    sweep->complete = status == DPE_OK;
+    const struct dpe_session_work work = dpe_job_work(&sweep->inputs.job);
     dpe_log_info("%lld tokens were read, %lld decoded in %lld steps", (long long)work.fed,
                  (long long)work.decoded, (long long)work.steps);
     return status;
 }
 
-static dpe_status detection_fill(void *state, struct dpe_h5 *table, struct dpe_error *err)
-{
-    struct detection *detection = state;
-    return fill_table(&detection->sweep, table, err);
-}
-
-static dpe_status detection_print(void *state, struct dpe_error *err)
-{
-    struct detection *detection = state;
-    return detection->inputs.args->job.json
-               ? dpe_detect_print_result(&detection->inputs, &detection->report, err)
-               : dpe_detect_print(&detection->inputs, &detection->report, err);
-}
-
-static void suggest(const void *state)
-{
-    const struct detection *detection = state;
-    dpe_detect_suggest(&detection->inputs, &detection->report);
-}
-
-static dpe_status detection_close(void *state, dpe_status status, struct dpe_error *err)
-{
-    struct detection *detection = state;
-    dpe_detect_report_free(&detection->report);
-    return dpe_detect_inputs_close(&detection->inputs, status, err);
-}
-
 const struct dpe_study dpe_detect_study = {
-    .size = sizeof(struct detection),
-    .job = offsetof(struct detection, inputs.job),
-    .open = detection_open,
-    .cost = detection_cost,
+    .size = sizeof(struct sweep),
+    .job = offsetof(struct sweep, inputs.job),
+    .open = dpe_detect_open,
+    .cost = dpe_detect_cost,
     .start = detection_start,
     .rows = detection_rows,
-    .fill = detection_fill,
-    .print = detection_print,
-    .suggest = suggest,
-    .close = detection_close,
+    .fill = fill_table,
+    .print = dpe_detect_print,
+    .suggest = dpe_detect_suggest,
+    .close = dpe_detect_close,
 };

@@ -20,7 +20,7 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
                         struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    const struct detect_inputs *inputs = sweep->inputs;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_error why = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
@@ -48,29 +48,29 @@ static dpe_status scores_of(void *user, enum dpe_detect_stream stream, const cha
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    const struct dpe_task *task = &stream_of(sweep->inputs, stream)->task;
-    return dpe_detect_collect(sweep->inputs->job.run, task->name, keys, n, 0,
+    const struct dpe_task *task = &stream_of(&sweep->inputs, stream)->task;
+    return dpe_detect_collect(sweep->inputs.job.run, task->name, keys, n, 0,
                               contexts * task->together, task->together, scores, err);
 }
 
-struct dpe_detect_source dpe_detect_stage_source(struct sweep *sweep)
+/* As far as the rows of the search go. */
+static dpe_status replay(struct sweep *sweep, struct dpe_error *err)
 {
-    return (struct dpe_detect_source){sweep, admit, scores_of};
-}
-
-struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
-{
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     const struct dpe_detect_arguments *args = inputs->args;
     const bool needles = dpe_detect_inputs_by_needles(inputs);
     const int64_t texts = inputs->streams[DETECT_GUARD].n;
     const struct detect_opened *users = &inputs->streams[DETECT_SEARCHED_USERS];
-    return (struct dpe_detect_search_options){
+    const struct dpe_detect_source source = {sweep, admit, scores_of};
+    const struct dpe_detect_search_options how = {
         .params = &inputs->grid.params,
         .temperature = strcmp(args->temperature, "auto") == 0,
         .window = args->window == 0,
         .methods = !args->no_against && args->selection == NULL,
         .against = args->against,
         .n_against = args->n_against,
+        .ranking = dpe_detect_sweeps(args->rule) ? &dpe_detect_deciding(report)->ranking : NULL,
         .criterion = needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
         /* Where texts decide, half of them are fresh. */
         .most = {needles ? DETECT_MOST_CONTEXTS : texts - texts / 2, needles ? users->n : 0,
@@ -79,13 +79,15 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .questions = needles ? dpe_detect_inputs_together(inputs) : DPE_DETECT_QUESTIONS,
         .budget = dpe_detect_inputs_contexts(inputs),
     };
+    dpe_detect_search_free(&report->search);
+    return dpe_detect_search_replay(&how, &source, &report->search, err);
 }
 
 /* The rows that the search lacks. */
 static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_detect_search *search = &sweep->report->search;
+    struct detect_inputs *inputs = &sweep->inputs;
+    const struct dpe_detect_search *search = &sweep->report.search;
     const struct dpe_task *task = &stream_of(inputs, search->stream)->task;
     char name[32];
     int n = 0;
@@ -117,16 +119,16 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
 
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    DPE_TRY(dpe_detect_report_search(report, err));
-    if (report->search.least > dpe_detect_inputs_contexts(sweep->inputs)) {
+    const struct dpe_detect_search *search = &sweep->report.search;
+    DPE_TRY(replay(sweep, err));
+    if (search->least > dpe_detect_inputs_contexts(&sweep->inputs)) {
         dpe_log_warning("--budget: a search reads %lld contexts of --length tokens at least, and "
                         "fresh ones: more than was given",
-                        (long long)report->search.least);
+                        (long long)search->least);
     }
-    while (!report->search.complete) {
+    while (!search->complete) {
         DPE_TRY(search_rows(sweep, err));
-        DPE_TRY(dpe_detect_report_search(report, err));
+        DPE_TRY(replay(sweep, err));
     }
     return DPE_OK;
 }
@@ -137,8 +139,8 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 static dpe_status add_plan(struct sweep *sweep, const char *name, const struct dpe_detect_tried *of,
                            int *at, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_detect_validated_plan *plan = &report->validated[report->n_validated];
     const int n = inputs->grid.params.n_groups;
     DPE_OWNED double *base = NULL;
@@ -170,9 +172,9 @@ static dpe_status add_plan(struct sweep *sweep, const char *name, const struct d
  * sweep comes to; of the paper's procedure what that validates. */
 static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
+    struct dpe_detect_report *report = &sweep->report;
     const struct dpe_detect_search *search = &report->search;
-    const bool searches = dpe_detect_searches(report->of.rule);
+    const bool searches = dpe_detect_searches(report->of->args->rule);
     int at = 0;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&report->validated[v].config.plan);
@@ -189,7 +191,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
             report->chosen = i == 0 ? at : report->chosen;
         }
     }
-    if (dpe_detect_sweeps(report->of.rule)) {
+    if (dpe_detect_sweeps(report->of->args->rule)) {
         DPE_TRY(searches ? DPE_OK : add_plan(sweep, "base", NULL, &at, err));
         DPE_TRY(add_plan(sweep, "joint", NULL, &at, err));
         report->chosen = searches ? report->chosen : at;
@@ -209,8 +211,8 @@ int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spen
 /* How many fresh samples each task has, now that it is known what the search has read. */
 static void set_fresh(struct sweep *sweep)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     const int64_t contexts = dpe_detect_inputs_fresh(inputs, report->search.spent);
     const struct detect_opened *texts = &inputs->streams[DETECT_GUARD];
     const bool further = report->search.heats > 1;
@@ -231,14 +233,14 @@ static void set_fresh(struct sweep *sweep)
 
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = &sweep->report;
+    const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_detect_config configs[DPE_DETECT_MOST_VALIDATED];
     DPE_TRY(make_validated(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {
         configs[v] = report->validated[v].config;
     }
-    if (dpe_detect_searches(report->of.rule)) {
+    if (dpe_detect_searches(report->of->args->rule)) {
         set_fresh(sweep);
     }
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {

@@ -2,6 +2,7 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/tool/detect_table.h"
 #include "data/data.h"
+#include "detect/tool/detect_tool.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/read/read.h"
@@ -29,7 +30,7 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
 
 static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_grid *grid = report->of.grid;
+    const struct dpe_detect_grid *grid = &report->of->grid;
     const struct dpe_detect_params *params = &grid->params;
     dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low");
     dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
@@ -39,10 +40,10 @@ static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *rep
     put_validated_names(table, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
-    if (niah->used && dpe_detect_sweeps(report->of.rule)) {
+    if (niah->used && dpe_detect_sweeps(report->of->args->rule)) {
         dpe_h5_put_count(table, "/sample", niah->swept.n, "sample");
     }
-    if (ppl->used && dpe_detect_sweeps(report->of.rule)) {
+    if (ppl->used && dpe_detect_sweeps(report->of->args->rule)) {
         dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->swept.n,
                          "book with at least as many tokens as the evaluated length", "1");
     }
@@ -81,7 +82,7 @@ static int64_t *positions(void)
 
 void dpe_detect_tell_cells(const struct dpe_detect_report *report, struct dpe_detect_result *result)
 {
-    const struct dpe_detect_params *params = &report->of.grid->params;
+    const struct dpe_detect_params *params = &report->of->grid.params;
     const struct dpe_detect_ranking *from = &result->ranking;
     struct dpe_scores_result *scores = &result->cells;
     *scores = scores_of(result, &result->swept.scores);
@@ -140,8 +141,9 @@ static void put_texts(struct dpe_h5 *table, const char *object, const struct tex
 /* Which plan each cell ran under, and the rules in words. */
 static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_grid *grid = report->of.grid;
+    const struct dpe_detect_grid *grid = &report->of->grid;
     const struct dpe_detect_params *params = &grid->params;
+    const struct dpe_detect_arguments *args = report->of->args;
     DPE_OWNED const char **keys = dpe_detect_cell_keys(grid);
     double scale[DPE_DETECT_MAX_LENGTHS];
     if (keys == NULL) {
@@ -164,13 +166,13 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
          "of one context together) are permuted among the lengths, 1999 times"},
-        {"niah_parameters", report->of.niah_spec},
-        {"niah_templates_sha256", report->of.niah_template},
-        {"pilot", report->of.pilot},
+        {"niah_parameters", args->use_niah ? report->of->needles.spec : NULL},
+        {"niah_templates_sha256", args->use_niah ? report->of->needles.template : NULL},
+        {"pilot", args->auto_task ? report->of->needles.pilot : NULL},
     };
     put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs);
-    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->of.seed);
+    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->of->args->job.seed);
 }
 
 /* ------------------------------------------------------------------------------------- validate */
@@ -272,10 +274,10 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
         .spent = report->search.spent,
         .exhausted = report->search.exhausted,
         .recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL,
-        .length = report->of.grid->params.length,
-        .trained = report->of.grid->params.trained_length,
-        .task = report->of.niah_spec,
-        .users_task = report->of.users_spec,
+        .length = report->of->grid.params.length,
+        .trained = report->of->grid.params.trained_length,
+        .task = report->of->needles.spec,
+        .users_task = report->of->needles.users_spec,
         .kept = report->validated[report->kept].name,
         .chosen = report->validated[report->chosen].name,
         .plain = report->plain > 0 ? report->validated[report->plain].name : NULL};
@@ -307,7 +309,7 @@ static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_re
     }
     const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table);
-    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->of.validation_seed);
+    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->of->validation_seed);
     if (words->search != NULL) {
         dpe_h5_attr_text(table, "/validate", "kept", words->kept);
         dpe_h5_attr_text(table, "/validate", "chosen", words->chosen);
@@ -372,7 +374,8 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     const struct dpe_interval *kept = &v->value[report->kept];
     const int rival = find_rival(report, v);
     char words[DPE_TASK_WORDS];
-    dpe_identity_task_words(users ? report->of.users_spec : report->of.niah_spec, words);
+    dpe_identity_task_words(users ? report->of->needles.users_spec : report->of->needles.spec,
+                            words);
     snprintf(task, DPE_TASK_WORDS + 16, "needles%s%s", words[0] != '\0' ? ": " : "", words);
     values->evidence_task =
         v->criterion == DPE_DETECT_RECALL ? task : (char *)(uintptr_t) "perplexity";
@@ -410,8 +413,8 @@ static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_config *config = dpe_model_config(report->of.model);
-    const char *json = dpe_model_config_json(report->of.model);
+    const struct dpe_config *config = dpe_model_config(report->of->job.model);
+    const char *json = dpe_model_config_json(report->of->job.model);
     const struct dpe_column column = {.path = "/model/config_json",
                                       .type = DPE_COL_STRING,
                                       .data = &json,
@@ -426,9 +429,7 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
         {"parameters", dpe_config_parameters(config)},
     };
     dpe_h5_put(table, &column);
-    dpe_model_put(table, config,
-                  report->of.fingerprint != NULL ? report->of.fingerprint
-                                                 : dpe_model_fingerprint(report->of.model));
+    dpe_model_put(table, config, dpe_job_fingerprint(&report->of->job));
     dpe_h5_attr_text(table, "/model", "fingerprint_rule",
                      "SHA-256 over config.json and, of every shard, name, size, header and 256 "
                      "evenly spaced blocks of 4 KiB");
@@ -440,10 +441,10 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
 static void put_texts_of_run(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     dpe_h5_attr_text(table, "/tokenizer", "sha256",
-                     dpe_tokenizer_fingerprint(report->of.tokenizer));
-    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->of.tokenizer));
-    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->of.corpus));
-    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->of.corpus));
+                     dpe_tokenizer_fingerprint(report->of->job.tokenizer));
+    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->of->job.tokenizer));
+    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->of->job.corpus));
+    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->of->job.corpus));
 }
 
 /* What this process computed; another one that made the same table may have needed more. */
@@ -457,7 +458,7 @@ static void put_work(struct dpe_h5 *table, const struct dpe_session_work *work)
 /* The sweep's ranks and the lengths that they come to. */
 static void put_sweep(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_choices_result choices = {.n = {report->of.grid->params.n_groups},
+    const struct dpe_choices_result choices = {.n = {report->of->grid.params.n_groups},
                                                .selected = report->selected};
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
@@ -480,7 +481,7 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);
-    if (dpe_detect_sweeps(report->of.rule)) {
+    if (dpe_detect_sweeps(report->of->args->rule)) {
         put_sweep(table, report);
     }
     put_search(table, report, &told.search);
@@ -490,11 +491,11 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
         }
     }
     if (told.words.users != NULL) {
-        dpe_h5_attr_text(table, "/validate/user", "task", report->of.users_spec);
+        dpe_h5_attr_text(table, "/validate/user", "task", report->of->needles.users_spec);
     }
     if (told.words.texts != NULL) {
-        dpe_h5_attr_i64(table, "/validate/guard", "length", report->of.grid->params.length);
-        dpe_h5_attr_f64(table, "/validate/guard", "share", report->of.guard);
+        dpe_h5_attr_i64(table, "/validate/guard", "length", report->of->grid.params.length);
+        dpe_h5_attr_f64(table, "/validate/guard", "share", report->of->args->guard);
     }
     if (told.words.decides != NULL) {
         put_validated_plans(table, report, &told.words);

@@ -63,13 +63,6 @@ struct detect_inputs {
     int64_t budget; /**< contexts, with fresh ones where --budget is given */
     uint64_t validation_seed;
 };
-/** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
- *  opened is closed by dpe_detect_inputs_close, also after an error; it returns what dpe_job_close
- * does. */
-dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
-                                  const struct dpe_detect_arguments *args, struct dpe_error *err);
-dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
-                                   struct dpe_error *err);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
@@ -93,8 +86,6 @@ void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Whether needles decide, alone. */
 bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs);
-/** How the search is made. */
-struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Set inputs->budget from --budget; a time needs the machine's speed. All ranks call it. */
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err);
 /** Contexts that the search may read: those of the budget that its fresh samples leave, or by
@@ -102,19 +93,8 @@ dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_err
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs);
 /** Contexts of fresh samples for a search that read so many. */
 int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spent);
-/** Print what it would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
-dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
-                           struct dpe_error *err);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
-/** Suggest what to do with the table. */
-void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report);
-/** Print the result for scripts. */
-dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
-                                   const struct dpe_detect_report *report, struct dpe_error *err);
-/** Print the result. */
-dpe_status dpe_detect_print(const struct detect_inputs *inputs,
-                            const struct dpe_detect_report *report, struct dpe_error *err);
 
 /** The easiest and the hardest needles of the pilot, for opening and pricing: the stream's name of
  * a length, "unchanged-LENGTH-KEYS-VALUES". */
@@ -124,13 +104,20 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 
 /* -------------------------------------------------------------------------------------- stages */
 
-/** A detection at work. */
+/** A detection at work: the state of dpe_detect_study, whose functions have these names. */
 struct sweep {
-    struct detect_inputs *inputs;
-    struct dpe_detect_report *report;
+    struct detect_inputs inputs;
+    struct dpe_detect_report report;
     const struct stage *stage; /* at work */
     bool complete;
 };
+/** Open the job and its tasks and make the grid. A dry run leaves the weights alone. */
+dpe_status dpe_detect_open(void *state, const void *asked, struct dpe_error *err);
+dpe_status dpe_detect_cost(void *state, struct dpe_bill *sum, struct dpe_error *err);
+/** Print the result, with --json for scripts. */
+dpe_status dpe_detect_print(void *state, struct dpe_error *err);
+void dpe_detect_suggest(const void *state);
+dpe_status dpe_detect_close(void *state, dpe_status status, struct dpe_error *err);
 
 /** A list of rows: every plan on these samples. */
 struct stage {
@@ -150,8 +137,6 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 /** Run the search to its end. */
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err);
-/** Where the report's search gets its plans and rows. */
-struct dpe_detect_source dpe_detect_stage_source(struct sweep *sweep);
 /** Where fresh samples of a result come from; not open: nowhere. */
 const struct detect_opened *dpe_detect_inputs_fresh_of(const struct detect_inputs *inputs,
                                                        int result);

@@ -80,27 +80,10 @@ struct dpe_detect_validated_plan {
     bool plain;                      /**< and runtimes read it without an adapter */
 };
 
-/** What a detection is of; borrowed. */
-struct dpe_detect_about {
-    const struct dpe_detect_grid *grid;
-    const struct dpe_plan_context *context;
-    enum dpe_detect_rule rule;
-    struct dpe_detect_search_options searching; /**< its ranking is the report's */
-    struct dpe_detect_source source;            /**< of the search's rows */
-    double guard; /**< share of perplexity that the kept plan may lose */
-    uint64_t seed, validation_seed;
-    const struct dpe_model *model;
-    const char *fingerprint; /**< of weights that another program has; NULL: the model's */
-    const struct dpe_tokenizer *tokenizer;
-    const struct dpe_corpus *corpus;
-    const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
-    const char *users_spec;                /**< of DPE_DETECT_OWN */
-    const char *pilot;                     /**< what chose the spec, NULL = it was given */
-};
-
+struct detect_inputs;
 /** Everything that the table and the terminal show, computed from rows by the functions below. */
 struct dpe_detect_report {
-    struct dpe_detect_about of; /**< filled by the caller, as are the results' tasks */
+    const struct detect_inputs *of; /**< borrowed; set by the caller, as are the results' tasks */
     struct dpe_detect_result results[DPE_DETECT_RESULTS];
     double *scale;     /**< [n_groups] of the sweep's joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
@@ -123,8 +106,6 @@ const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_repo
 /** Collect the sweep's rows and rank them; fills scale as well. May be called again. */
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err);
-/** Only the search of a report, as far as its rows go. May be called again. */
-dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe_error *err);
 /** Collect the validated rows, compare, and make the entry of the table. May be called again. */
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err);

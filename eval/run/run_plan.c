@@ -85,10 +85,11 @@ dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
     if (args->json) {
         return print_json(args, &readings, &applied, *agree, err);
     }
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_runtimes(&page, args->model, &readings);
     if (applied.values != NULL) {
         dpe_words_applied(&page, args->table, &applied);
     }
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
+    return DPE_OK;
 }

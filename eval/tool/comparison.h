@@ -171,8 +171,7 @@ dpe_status dpe_eval_write_predictions(const struct dpe_comparison *comparison,
 
 /** Print what a suite says of the methods, and of a check what the table is worth; of a grid a heat
  * map of each method, depths by lengths. DPE_NO_MEMORY. */
-dpe_status dpe_eval_print(const struct dpe_comparison *comparison,
-                          const struct dpe_results *results, struct dpe_error *err);
+void dpe_eval_print(const struct dpe_comparison *comparison, const struct dpe_results *results);
 dpe_status dpe_eval_print_grid(const struct dpe_results *results, const double *depths,
                                int n_depths, struct dpe_error *err);
 /** The same for scripts: begin a document, and add a suite's rows to it. */

@@ -195,10 +195,12 @@ static dpe_status print_results(const struct dpe_comparison *comparison,
     const struct dpe_eval_arguments *args = comparison->args;
     if (comparison->out != NULL) {
         dpe_eval_result_add(comparison->out, results);
-        return DPE_OK;
+    } else if (grid) {
+        return dpe_eval_print_grid(results, args->depths, args->n_depths, err);
+    } else {
+        dpe_eval_print(comparison, results);
     }
-    return grid ? dpe_eval_print_grid(results, args->depths, args->n_depths, err)
-                : dpe_eval_print(comparison, results, err);
+    return DPE_OK;
 }
 
 static dpe_status put_results(const struct dpe_comparison *comparison, struct dpe_results *results,

@@ -286,7 +286,7 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
         .length = kld->length,
         .trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
                                       : kld->comparison.job.trained_length};
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_kld(&page, &result, &of);
     if (kld->saved != NULL) {
         dpe_page_say(&page, BLOCK_NOTE,
@@ -294,7 +294,8 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
                      "%.3g.",
                      kld->comparison.args->save_base, rounding.mean, rounding.most);
     }
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- rows */

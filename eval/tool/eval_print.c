@@ -22,12 +22,11 @@ static void say_gaps(const struct dpe_results *results, struct dpe_page *page)
     }
 }
 
-dpe_status dpe_eval_print(const struct dpe_comparison *comparison,
-                          const struct dpe_results *results, struct dpe_error *err)
+void dpe_eval_print(const struct dpe_comparison *comparison, const struct dpe_results *results)
 {
     const struct dpe_suite *suite = results->suite;
     const struct dpe_eval_arguments *args = comparison->args;
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     struct dpe_suite_words words = {.r = &results->r,
                                     .name = suite->name,
                                     .title = suite->kind->title,
@@ -43,19 +42,19 @@ dpe_status dpe_eval_print(const struct dpe_comparison *comparison,
     if (args->check) {
         dpe_words_check(&page, &results->r, results->against);
     }
-    return dpe_page_print(&page, args->details);
+    dpe_page_print(&page, args->details);
 }
 
 dpe_status dpe_eval_print_grid(const struct dpe_results *results, const double *depths,
                                int n_depths, struct dpe_error *err)
 {
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     struct dpe_grid_result grid = {0};
     dpe_status status = dpe_results_grid(results, depths, n_depths, &grid, err);
     if (status == DPE_OK) {
         dpe_words_grid(&page, &grid);
         say_gaps(results, &page);
-        status = dpe_page_print(&page, false);
+        dpe_page_print(&page, false);
     }
     dpe_results_grid_free(&grid);
     return status;

@@ -81,9 +81,10 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err)
     if (tuning->comparison.args->job.json) {
         return print_document(tuning, err);
     }
-    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_page page = {.printed = true};
     dpe_words_tune(&page, &tuning->result, tuning->fresh);
-    return dpe_page_print(&page, false);
+    dpe_page_print(&page, false);
+    return DPE_OK;
 }
 
 /* The plan of any setting whose attention does most: that with most bands. */

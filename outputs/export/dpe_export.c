@@ -7,7 +7,6 @@
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_LAST_K,
-    KEY_FORMAT,
 };
 
 static const struct dpe_option options_table[] = {
@@ -52,13 +51,13 @@ static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "Write it:", 2},
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2,
      DPE_PATH(struct dpe_export_arguments, output)},
-    {"format", KEY_FORMAT, "F", DPE_BASIC,
+    {"format", 0, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (--method "
      "yarn, or a plan without an adapter) longrope: a config.json, gguf-rope: a copy of --gguf, or "
      "the options of a runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: "
      "by the name of "
      "FILE)",
-     2},
+     2, DPE_CHOICE(struct dpe_export_arguments, format, dpe_export_formats)},
     {"model", 'm', "DIR", DPE_BASIC,
      "Model folder: for hf, longrope, --check, --method and --import-yaml", 2,
      DPE_MODEL(struct dpe_export_arguments, model)},
@@ -96,9 +95,9 @@ static void take_k(struct dpe_command_line *state, const char *option, const cha
     args->last = last;
 }
 
-static int parse_values(int key, char *arg, struct dpe_command_line *state,
-                        struct dpe_export_arguments *args)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
+    struct dpe_export_arguments *args = state->input;
     switch (key) {
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -106,26 +105,6 @@ static int parse_values(int key, char *arg, struct dpe_command_line *state,
     case KEY_LAST_K:
         take_k(state, "--last-k", arg, true, args);
         return 0;
-    case KEY_FORMAT:
-        if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            static const char known[] =
-                "h5, json, yaml, pt, hf, safetensors, csv, longrope, gguf-rope, "
-                "vllm-flags, sglang-flags, llama.cpp-flags";
-            char meant[96];
-            dpe_line_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
-                           dpe_suggest(arg, known, meant));
-        }
-        args->format = arg;
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
-
-static int parse_option(int key, char *arg, struct dpe_command_line *state)
-{
-    struct dpe_export_arguments *args = state->input;
-    switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->json;
         return 0;
@@ -137,7 +116,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         args->inputs[args->n_inputs++] = dpe_tool_table(arg);
         return 0;
     default:
-        return parse_values(key, arg, state, args);
+        return DPE_LINE_UNKNOWN;
     }
 }
 

@@ -91,6 +91,24 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
 
 /* ------------------------------------------------------------------------- what dpe-export does */
 
+/** Forms, in the order of their names. */
+enum export_format {
+    FORMAT_AUTO, /**< by the name of the file; of one that does not show it: unknown */
+    FORMAT_H5,
+    FORMAT_JSON,
+    FORMAT_YAML,
+    FORMAT_PT,
+    FORMAT_HF,
+    FORMAT_SAFETENSORS,
+    FORMAT_CSV,
+    FORMAT_LONGROPE,
+    FORMAT_GGUF_ROPE,
+    FORMAT_FLAGS, /**< the first of those of enum dpe_flags_of, in its order */
+    FORMAT_FLAGS_LAST = FORMAT_FLAGS + 2,
+};
+/** "h5"; NULL ends them. */
+extern const char *const dpe_export_formats[];
+
 /** What is asked for: the command line of dpe-export. */
 struct dpe_export_arguments {
     const char *fingerprint; /**< of weights that `model` does not have; NULL: the model's */
@@ -103,7 +121,8 @@ struct dpe_export_arguments {
     const struct dpe_pooled *pooled;
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
-    const char *output, *format, *model, *name, *scores;
+    enum export_format format;
+    const char *output, *model, *name, *scores;
     const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;     /**< 0: the lengths that the detection selected */
     int64_t length;   /**< 0: the detection's */

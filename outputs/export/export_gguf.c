@@ -159,6 +159,14 @@ static uint64_t align(uint64_t n, uint64_t alignment)
     return (n + alignment - 1) / alignment * alignment;
 }
 
+/* Zeros, from n bytes of a file to where they are aligned. */
+static void put_padding(struct dpe_text *out, uint64_t n, uint64_t alignment)
+{
+    for (const uint64_t end = align(n, alignment); n < end && !out->failed; n++) {
+        dpe_text_put_bytes(out, "", 1);
+    }
+}
+
 static void put_text(struct dpe_text *out, const void *text, size_t n)
 {
     put_u64(out, n, 8);
@@ -326,36 +334,20 @@ static void put_header(struct dpe_text *out, struct source *source,
     if (adds) {
         put_rope_tensor(out, source, factors->n);
     }
-    size_t end = (size_t)align(out->n, source->alignment);
-    while (!out->failed && out->n < end) {
-        dpe_text_put_bytes(out, "", 1);
-    }
+    put_padding(out, out->n, source->alignment);
 }
 
-/* The tensors, with the factors in their place or behind them. */
-static dpe_status copy_data(const struct source *source, const unsigned char *factors, size_t n,
+/* The tensors' data from one of their bytes to another. */
+static dpe_status copy_data(const struct dpe_gguf *gguf, uint64_t begin, uint64_t end,
                             struct dpe_new_file *to, struct dpe_error *err)
 {
     enum { BLOCK = 1 << 20 };
-    const struct dpe_gguf *gguf = source->gguf;
-    uint64_t rope = source->rope == NULL ? align(source->data_size, source->alignment)
-                                         : source->rope->begin - gguf->data;
-    uint64_t size = source->rope == NULL ? rope + n : source->data_size;
     DPE_OWNED unsigned char *block = NULL;
     DPE_TRY(DPE_NEW(&block, BLOCK, err, "out of memory"));
-    for (uint64_t at = 0; at < size;) {
-        size_t wanted = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
-        size_t there = at >= source->data_size ? 0
-                       : source->data_size - at < (uint64_t)wanted
-                           ? (size_t)(source->data_size - at)
-                           : wanted;
-        memset(block, 0, wanted);
-        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, block, there, gguf->data + at, err));
-        for (size_t i = 0; i < wanted; i++) {
-            block[i] = at + i >= rope && at + i < rope + n ? factors[at + i - rope] : block[i];
-        }
-        DPE_TRY(dpe_new_file_write(to, block, wanted, err));
-        at += wanted;
+    for (size_t n = 0; begin < end; begin += n) {
+        n = end - begin < BLOCK ? (size_t)(end - begin) : BLOCK;
+        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, block, n, gguf->data + begin, err));
+        DPE_TRY(dpe_new_file_write(to, block, n, err));
     }
     return DPE_OK;
 }
@@ -366,19 +358,29 @@ static dpe_status write_copy(struct source *source, const struct dpe_table_value
 {
     DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file written = {.fd = -1};
     DPE_SCOPED(dpe_text_free) struct dpe_text header = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text tensor = {0};
     DPE_OWNED char *target = NULL;
-    DPE_OWNED unsigned char *bytes = NULL;
-    const size_t n = (size_t)factors->n * 4;
-    DPE_TRY(DPE_NEW(&bytes, n, err, "out of memory"));
+    const struct dpe_gguf *gguf = source->gguf;
+    /* The factors are in the place of the tensor that is there, or behind all tensors. */
+    uint64_t before = source->data_size, after = before;
+    if (source->rope != NULL) {
+        before = source->rope->begin - gguf->data;
+        after = before + (uint64_t)factors->n * 4;
+    } else {
+        put_padding(&tensor, before, source->alignment);
+    }
     for (int64_t j = 0; j < factors->n; j++) {
-        dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
+        put_u64(&tensor, float_bits(factors->long_factor[j]), 4);
     }
     put_header(&header, source, values, factors, short_text);
     DPE_TRY(dpe_follow_links(path, &target, err));
     DPE_TRY(dpe_new_file_open(&written, target, NULL, err));
     DPE_TRY(dpe_text_done(&header, err));
+    DPE_TRY(dpe_text_done(&tensor, err));
     DPE_TRY(dpe_new_file_write(&written, header.bytes, header.n, err));
-    DPE_TRY(copy_data(source, bytes, n, &written, err));
+    DPE_TRY(copy_data(gguf, 0, before, &written, err));
+    DPE_TRY(dpe_new_file_write(&written, tensor.bytes, tensor.n, err));
+    DPE_TRY(copy_data(gguf, after, source->data_size, &written, err));
     return dpe_new_file_finish(&written, err);
 }
 

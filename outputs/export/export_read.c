@@ -13,52 +13,28 @@
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
-static const struct format {
-    const char *name, *ending;
-    enum export_format format;
-} formats[] = {
-    {"hf", "config.json", FORMAT_HF},
-    {"h5", ".h5", FORMAT_H5},
-    {"json", ".json", FORMAT_JSON},
-    {"yaml", ".yaml", FORMAT_YAML},
-    {"yaml", ".yml", FORMAT_YAML},
-    {"pt", ".pt", FORMAT_PT},
-    {"safetensors", ".safetensors", FORMAT_SAFETENSORS},
-    {"csv", ".csv", FORMAT_CSV},
-    {"gguf-rope", ".gguf", FORMAT_GGUF_ROPE},
-    {"longrope", NULL, FORMAT_LONGROPE},
-    {"vllm-flags", NULL, FORMAT_FLAGS},
-    {"sglang-flags", NULL, (enum export_format)(FORMAT_FLAGS + 1)},
-    {"llama.cpp-flags", NULL, FORMAT_FLAGS_LAST},
-};
-enum { FORMATS = sizeof formats / sizeof formats[0] };
-
-enum export_format dpe_export_format_of(const char *name)
-{
-    const struct format *found = DPE_NAMED(formats, name);
-    return found != NULL ? found->format : FORMAT_UNKNOWN;
-}
-
-const char *dpe_export_format_name(enum export_format format)
-{
-    for (int i = 0; i < FORMATS; i++) {
-        if (formats[i].format == format) {
-            return formats[i].name;
-        }
-    }
-    return "?";
-}
+const char *const dpe_export_formats[] = {
+    "auto", "h5",       "json",      "yaml",       "pt",           "hf",              "safetensors",
+    "csv",  "longrope", "gguf-rope", "vllm-flags", "sglang-flags", "llama.cpp-flags", NULL};
 
 enum export_format dpe_export_format_of_path(const char *path)
 {
-    size_t n = strlen(path);
-    for (int i = 0; i < FORMATS; i++) {
-        size_t m = formats[i].ending != NULL ? strlen(formats[i].ending) : SIZE_MAX;
-        if (n >= m && strcmp(path + n - m, formats[i].ending) == 0) {
-            return formats[i].format;
+    static const struct {
+        const char *text;
+        enum export_format format;
+    } endings[] = {{"config.json", FORMAT_HF}, {".h5", FORMAT_H5},
+                   {".json", FORMAT_JSON},     {".yaml", FORMAT_YAML},
+                   {".yml", FORMAT_YAML},      {".pt", FORMAT_PT},
+                   {".csv", FORMAT_CSV},       {".safetensors", FORMAT_SAFETENSORS},
+                   {".gguf", FORMAT_GGUF_ROPE}};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t m = strlen(endings[i].text);
+        if (n >= m && strcmp(path + n - m, endings[i].text) == 0) {
+            return endings[i].format;
         }
     }
-    return FORMAT_UNKNOWN;
+    return FORMAT_AUTO;
 }
 
 /* What the library of tables says, as our kind of error. */

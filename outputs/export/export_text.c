@@ -1,5 +1,5 @@
 /* Text forms of a DPE table: the YAML of the paper's code, written and read (through libyaml), and
- * CSV through libcsv. */
+ * CSV. */
 #include "outputs/export/export.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <csv.h>
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
@@ -94,13 +93,10 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
     return dpe_text_done(out, err);
 }
 
-/* None of these needs quotes inside; libcsv adds those around. */
+/* Numbers and names of fields have no quotes inside. */
 static void put_cell(struct dpe_text *out, const char *text, bool first)
 {
-    char field[128];
-    size_t n = csv_write(field, sizeof field, text, strlen(text));
-    dpe_text_put(out, "%s", first ? "" : ",");
-    dpe_text_put_bytes(out, field, n < sizeof field ? n : sizeof field);
+    dpe_text_put(out, "%s\"%s\"", first ? "" : ",", text);
 }
 
 /* Index of a field's element for a layer, head and pair; -1: it is one number,

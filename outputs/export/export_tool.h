@@ -12,24 +12,8 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-enum export_format {
-    FORMAT_UNKNOWN,
-    FORMAT_H5,
-    FORMAT_JSON,
-    FORMAT_YAML,
-    FORMAT_PT,
-    FORMAT_HF,
-    FORMAT_SAFETENSORS,
-    FORMAT_CSV,
-    FORMAT_LONGROPE,
-    FORMAT_GGUF_ROPE,
-    FORMAT_FLAGS, /**< the first of those of enum dpe_flags_of, in its order */
-    FORMAT_FLAGS_LAST = FORMAT_FLAGS + 2,
-};
-/** By its name, and by the ending of a path ("config.json" is hf). */
-enum export_format dpe_export_format_of(const char *name);
+/** By the ending of a path ("config.json" is hf). */
 enum export_format dpe_export_format_of_path(const char *path);
-const char *dpe_export_format_name(enum export_format format);
 
 /** What was read: a checked table, where it came from, and the profile's scores. */
 struct export_table {

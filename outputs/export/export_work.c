@@ -56,8 +56,7 @@ static bool holds_factors(enum export_format format)
 
 static enum export_format format_of(const struct dpe_export_arguments *args)
 {
-    return args->format != NULL ? dpe_export_format_of(args->format)
-                                : dpe_export_format_of_path(args->output);
+    return args->format != FORMAT_AUTO ? args->format : dpe_export_format_of_path(args->output);
 }
 
 const char *dpe_export_refusal(const struct dpe_export_arguments *args)
@@ -67,7 +66,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
     const bool input = args->inputs[0] != NULL;
     const bool written = args->output != NULL;
     const bool prints = args->show || args->check;
-    const enum export_format format = written ? format_of(args) : FORMAT_UNKNOWN;
+    const enum export_format format = written ? format_of(args) : FORMAT_AUTO;
     size_t n = 0;
     const char *name = given_name(args, &n);
     const struct {
@@ -100,12 +99,12 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
          "--name and --scores: expected UTF-8, the encoding of YAML"},
         {args->has_k && args->inputs[1] == NULL,
          "--top-k and --last-k need NORMS.h5 as the second argument"},
-        {written && args->format == NULL && format == FORMAT_UNKNOWN,
+        {written && format == FORMAT_AUTO,
          "--output: the file name does not show the format; give --format"},
         {to_stdout(args) && (format == FORMAT_H5 || format == FORMAT_GGUF_ROPE),
          "--output: HDF5 and GGUF cannot go to standard output; give a file name"},
         /* Options that would have no effect. */
-        {!written && args->format != NULL, "--format needs -o FILE"},
+        {!written && args->format != FORMAT_AUTO, "--format needs -o FILE"},
         {!written && args->force, "--force needs -o FILE"},
         {!written && args->name != NULL && !yaml, "--name needs -o FILE.yaml"},
         {!written && args->scores != NULL, "--scores needs -o FILE.yaml"},
@@ -221,7 +220,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
         return DPE_OK;
     }
     DPE_TRY(check_single(table, err));
-    return dpe_rope_check_form(values, dpe_export_format_name(format), holds_factors(format), err);
+    return dpe_rope_check_form(values, dpe_export_formats[format], holds_factors(format), err);
 }
 
 static dpe_status render(const struct dpe_export_arguments *args, enum export_format format,
@@ -258,7 +257,7 @@ static dpe_status render(const struct dpe_export_arguments *args, enum export_fo
         return render_config(args, format, table->table, short_text, out, err);
     case FORMAT_H5:
     case FORMAT_GGUF_ROPE:
-    case FORMAT_UNKNOWN:
+    case FORMAT_AUTO:
     default:
         return dpe_fail(err, DPE_INTERNAL, "format %d is not a text format", (int)format);
     }
@@ -311,7 +310,7 @@ static dpe_status write_output(const struct dpe_export_arguments *args,
         dpe_log_warning(
             "the table was found under the selection %s, which no form applies and %s does "
             "not record",
-            table->selection, dpe_export_format_name(format));
+            table->selection, dpe_export_formats[format]);
     }
     if (factors) {
         const char *model = format == FORMAT_GGUF_ROPE ? args->gguf : args->model;
@@ -451,17 +450,9 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
     dpe_status status = DPE_OK;
     const struct dpe_model_options options = {.trained_length = values->trained_length};
     DPE_TRY(dpe_model_open(folder, &options, &model, err));
-    const struct dpe_config *config = dpe_model_config(model);
     const char *fingerprint = dpe_model_fingerprint(model);
-    if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
-        config->n_kv_heads != values->n_kv_heads || config->head_dim != values->head_dim) {
-        status = dpe_fail(
-            err, DPE_BAD_DATA,
-            "the table is for a model of %lld layers with %lld query and %lld key/value "
-            "heads of %lld; %s has %lld layers with %lld and %lld heads of %lld",
-            (long long)values->n_layers, (long long)values->n_heads, (long long)values->n_kv_heads,
-            (long long)values->head_dim, folder, (long long)config->n_layers,
-            (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim);
+    if (dpe_table_check_model(values, dpe_model_config(model), err) != DPE_OK) {
+        status = dpe_fail_prefix(err, "%s: the table", folder);
     } else if (strcmp(fingerprint, values->model_fingerprint) != 0) {
         status = dpe_fail(
             err, DPE_BAD_DATA,

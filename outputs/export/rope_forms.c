@@ -12,6 +12,7 @@
 #include "engine/text/json.h"
 #include "outputs/export/export.h"
 #include "outputs/export/rope_forms.h"
+#include "outputs/read/read.h"
 
 dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form,
                                bool factors, struct dpe_error *err)
@@ -142,14 +143,8 @@ static dpe_status check_model(const struct dpe_table_values *values,
                               const struct dpe_config *config, const char *model, bool some,
                               struct dpe_error *err)
 {
-    if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
-        config->head_dim != values->head_dim) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: the table is for %lld layers with %lld heads of %lld, this model has "
-                        "%lld with %lld of %lld",
-                        model, (long long)values->n_layers, (long long)values->n_heads,
-                        (long long)values->head_dim, (long long)config->n_layers,
-                        (long long)config->n_heads, (long long)config->head_dim);
+    if (dpe_table_check_model(values, config, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s: the table", model);
     }
     for (int64_t layer = 0; layer < config->n_layers && !some; layer++) {
         if (dpe_config_attends(config, layer) && !dpe_config_moves(config, layer)) {

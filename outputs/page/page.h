@@ -1,6 +1,8 @@
 /**
  * @file page.h
- * A page: text, sheets of numbers, figures. It does not depend on tables.
+ * A page: text, sheets of numbers, figures. It does not depend on tables. Where memory is out while
+ * one is written, the process ends with 71 (DPE_NO_MEMORY): what a page tells is measured and
+ * safe by then.
  */
 #ifndef DPE_PAGE_H
 #define DPE_PAGE_H
@@ -10,9 +12,15 @@
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
  *  and invalid UTF-8 become U+FFFD, line breaks become spaces. */
 void dpe_draw_put_html(struct dpe_text *out, const char *text);
-/** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
+/** The bytes, which are there: else the process ends, as above. */
+void *dpe_draw_need(void *bytes);
+/** What was put into a text, "" for nothing; the process ends where there was no room for it. */
+const char *dpe_draw_text(const struct dpe_text *text);
+/** dpe_make_room in the same way. */
+void dpe_draw_room(void *list, size_t n, size_t size);
+/** One line of valid UTF-8 without control characters, owned by the caller. */
 char *dpe_draw_clean_text(const char *text, size_t columns);
-/** printf into an owned string; NULL without memory. */
+/** printf into an owned string. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /** One method has one colour and mark on the whole page, found by its name. From now on `name` is
@@ -30,8 +38,7 @@ enum dpe_column_kind {
     COLUMN_INTERVAL, /**< three: value, low, high; CSV has NAME, NAME_low, NAME_high */
 };
 
-/** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. What takes one
- * accepts NULL, a sheet for which there was no memory. */
+/** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. */
 struct dpe_sheet {
     char *id, *title; /**< id: file name and anchor, [a-z0-9-]+ */
     struct dpe_sheet_column {
@@ -49,7 +56,6 @@ struct dpe_sheet {
     struct dpe_sheet *drawn; /**< what a figure draws in its place; or NULL */
     size_t shown;            /**< rows in HTML at most, 0 = all; CSV has all */
     bool folded;             /**< in HTML only its title is shown until it is opened */
-    bool failed;
 };
 /** Of a cell in HTML, and (ROW) of the row of which it is the first in a figure. */
 enum dpe_sheet_mark {
@@ -62,10 +68,9 @@ enum dpe_sheet_mark {
         32, /**< something to compare with: a thin dashed line; without x from side to side */
 };
 /** Columns are "NAME:KIND|NAME:KIND…". KIND is t (text), @ (method), p, decimals of a number ("0"),
- * or i and decimals of an interval ("i1"). Takes id and title over; NULL when one of them is, or
- * memory is out. */
+ * or i and decimals of an interval ("i1"). Takes id and title over. */
 struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns);
-/** A sheet whose rows a figure draws in place of the sheet's own; NULL as above. */
+/** A sheet whose rows a figure draws in place of the sheet's own. */
 struct dpe_sheet *dpe_draw_instead(struct dpe_sheet *sheet, const char *columns);
 /** One more column, whose name is not known before. */
 void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char *kind);
@@ -135,10 +140,8 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells,
 /** How many rows HTML shows at most (0: all), and whether it is folded. */
 static inline void dpe_draw_shown(struct dpe_sheet *sheet, size_t rows, bool folded)
 {
-    if (sheet != NULL) {
-        sheet->shown = rows;
-        sheet->folded = folded;
-    }
+    sheet->shown = rows;
+    sheet->folded = folded;
 }
 /** Marks ROW_… of the last row. */
 void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks);
@@ -236,52 +239,29 @@ dpe_status dpe_draw_figure_png(const struct dpe_block *figure, struct dpe_text *
  *  with a style sheet of its own. Both have the title as their text alternative. */
 void dpe_draw_put_svg(struct dpe_text *out, const struct dpe_block *figure, bool standalone);
 
-/** What is being written. */
-struct dpe_document {
-    char *title, *subtitle;
-    struct dpe_block *blocks;
-    size_t n;
-    bool failed;
-};
-/** Append a block, which owns text and sheet from then on. NULL for one that its kind has means
- * that memory ran out. The block, for its figure, until the next is added; NULL without memory. */
-struct dpe_block *dpe_draw_add(struct dpe_document *document, enum dpe_block_kind kind, char *text,
-                               struct dpe_sheet *sheet);
-void dpe_draw_document_free(struct dpe_document *document);
 /** The page's style sheet (page.css). */
 extern const unsigned char dpe_draw_style[];
 extern const size_t dpe_draw_style_size;
-/** The whole page. */
-void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text *out);
-/** On a terminal: titles, main results and warnings, sheets that are not folded, and what is told;
- * with `details` all of it, figures as their numbers. */
-void dpe_draw_document_print(const struct dpe_document *document, bool details);
 
-/** A document while it is written, and the first failure: texts and memory are NULL from then on.
- * Whoever tells a result (outputs/words) writes to one of these, whether it is printed or becomes a
- * page. */
+/** A page while it is written. Whoever tells a result (outputs/words) writes to one of these,
+ * whether it is printed or becomes HTML. */
 struct dpe_page {
-    struct dpe_document document;
+    char *title, *subtitle; /**< of HTML */
+    struct dpe_block *blocks;
+    size_t n;
     /** Ids of sheets are PREFIX-ID-SUFFIX (without what is ""), with place + 1 after it where that
      * is not 0; titles of sections say `apart` ("seed 1000") unless it is NULL. */
     char prefix[96], suffix[32];
     size_t place;
     const char *apart;
     const char *unfinished; /**< a run that is; the next section says so. NULL: none */
-    bool printed;           /**< for a terminal: builders leave out what only a page shows */
-    dpe_status status;      /**< of the first failure */
-    struct dpe_error *err;  /**< its message */
+    bool printed;           /**< for a terminal: builders leave out what only HTML shows */
     void **kept;            /**< freed with the page */
     size_t n_kept;
 };
-/** Keep a failure, unless there is one. Whether there is none. */
-bool dpe_page_ok(struct dpe_page *page, dpe_status status);
-/** Keep that memory is out. */
-void dpe_page_no_memory(struct dpe_page *page);
-/** From now on `bytes` are the page's, to be freed; NULL, and then they are freed, after a failure.
- */
+/** From now on `bytes` are the page's, to be freed; there have to be some. */
 void *dpe_page_keep(struct dpe_page *page, void *bytes);
-/** Memory and texts that live as long as the page; zeros, and NULL after a failure. */
+/** Memory, zeros at first, and texts that live as long as the page. */
 void *dpe_page_alloc(struct dpe_page *page, size_t n, size_t size);
 char *dpe_page_text(struct dpe_page *page, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -294,16 +274,19 @@ void dpe_page_section(struct dpe_page *page, const char *format, ...)
 /** A paragraph. */
 void dpe_page_say(struct dpe_page *page, enum dpe_block_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** A sheet, to be filled and then added alone or as a figure. */
+/** A sheet, to be filled and then added alone or as a figure, and the page's from then on. */
 struct dpe_sheet *dpe_page_sheet(const struct dpe_page *page, const char *id, const char *columns,
                                  const char *title, ...) __attribute__((format(printf, 4, 5)));
 void dpe_page_add(struct dpe_page *page, struct dpe_sheet *sheet);
 /** A figure of a sheet's rows, with its caption. Returns what is painted, for what no plot paints
- * (NULL); NULL without memory. */
+ * (NULL), until the next block is added. */
 struct dpe_figure *dpe_page_figure(struct dpe_page *page, struct dpe_sheet *sheet,
                                    const struct dpe_plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));
-/** Print what was written, and free it: the failure, if there was one. */
-dpe_status dpe_page_print(struct dpe_page *page, bool details);
+/** The whole page. */
+void dpe_page_html(const struct dpe_page *page, struct dpe_text *out);
+/** Print it on a terminal, and free it: titles, main results and warnings, sheets that are not
+ * folded, and what is told; with `details` all of it, figures as their numbers. */
+void dpe_page_print(struct dpe_page *page, bool details);
 
 #endif

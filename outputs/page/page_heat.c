@@ -234,17 +234,16 @@ void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *how, const 
 
 /* --------------------------------------------------------------------------------------- images */
 
-/* The cells as a PNG, a pixel each; NULL without memory. *n bytes, owned. */
+/* The cells as a PNG, a pixel each. *n bytes, owned. */
 static void *field_png(const struct dpe_field *field, size_t *n)
 {
     size_t cells = (size_t)(field->n_rows * field->n_columns);
-    DPE_OWNED unsigned char *pixels = malloc(cells * 3);
+    DPE_OWNED unsigned char *pixels = dpe_draw_need(malloc(cells * 3));
     png_image image = {.version = PNG_IMAGE_VERSION,
                        .width = (png_uint_32)field->n_columns,
                        .height = (png_uint_32)field->n_rows,
                        .format = PNG_FORMAT_RGB};
-    void *bytes = NULL;
-    for (size_t i = 0; pixels != NULL && i < cells; i++) {
+    for (size_t i = 0; i < cells; i++) {
         double value = field->value[i];
         double span = field->high - field->low;
         unsigned rgb =
@@ -253,17 +252,14 @@ static void *field_png(const struct dpe_field *field, size_t *n)
         pixels[3 * i + 1] = (unsigned char)(rgb >> 8 & 255);
         pixels[3 * i + 2] = (unsigned char)(rgb & 255);
     }
+    /* Without memory libpng fails. */
     png_alloc_size_t size = 0;
-    if (pixels != NULL && png_image_write_get_memory_size(image, size, 0, pixels, 0, NULL)) {
-        bytes = malloc(size);
-    }
-    if (bytes != NULL && !png_image_write_to_memory(&image, bytes, &size, 0, pixels, 0, NULL)) {
-        free(bytes);
-        bytes = NULL;
-    }
+    bool made = png_image_write_get_memory_size(image, size, 0, pixels, 0, NULL) != 0;
+    void *bytes = dpe_draw_need(made ? malloc(size) : NULL);
+    made = png_image_write_to_memory(&image, bytes, &size, 0, pixels, 0, NULL) != 0;
     png_image_free(&image);
     *n = size;
-    return bytes;
+    return dpe_draw_need(made ? bytes : NULL);
 }
 
 static void put_image(struct dpe_text *out, const struct frame *frame,
@@ -271,11 +267,7 @@ static void put_image(struct dpe_text *out, const struct frame *frame,
 {
     size_t n = 0;
     DPE_OWNED unsigned char *png = field_png(field, &n);
-    DPE_OWNED unsigned char *text = png != NULL ? malloc(4 * ((n + 2) / 3) + 1) : NULL;
-    if (text == NULL) {
-        out->failed = true;
-        return;
-    }
+    DPE_OWNED unsigned char *text = dpe_draw_need(malloc(4 * ((n + 2) / 3) + 1));
     int length = EVP_EncodeBlock(text, png, (int)n); /* base64 */
     dpe_text_put(out,
                  "<image x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" "

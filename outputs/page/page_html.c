@@ -16,13 +16,7 @@
 /* The column of name and kind as page.h spells them. */
 static void add_column(struct dpe_sheet *sheet, const char *name, size_t length, const char *kind)
 {
-    if (sheet == NULL || sheet->failed ||
-        !dpe_make_room(&sheet->columns, sheet->n_columns, sizeof *sheet->columns)) {
-        if (sheet != NULL) {
-            sheet->failed = true;
-        }
-        return;
-    }
+    dpe_draw_room(&sheet->columns, sheet->n_columns, sizeof *sheet->columns);
     struct dpe_sheet_column *column = &sheet->columns[sheet->n_columns++];
     *column = (struct dpe_sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
                                         .kind = *kind == 't'   ? COLUMN_TEXT
@@ -32,24 +26,16 @@ static void add_column(struct dpe_sheet *sheet, const char *name, size_t length,
                                                                : COLUMN_NUMBER};
     const char *digit = *kind == 'i' ? kind + 1 : kind;
     column->digits = *digit >= '0' && *digit <= '9' ? *digit - '0' : 0;
-    sheet->failed = column->name == NULL;
 }
 
 void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char *kind)
 {
-    name = name != NULL ? name : ""; /* without memory, and then the report has failed */
     add_column(sheet, name, strlen(name), kind);
 }
 
 struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
 {
-    struct dpe_sheet *sheet = calloc(1, sizeof *sheet);
-    if (sheet == NULL || id == NULL || title == NULL) {
-        free(sheet);
-        free(id);
-        free(title);
-        return NULL;
-    }
+    struct dpe_sheet *sheet = dpe_draw_need(malloc(sizeof *sheet));
     *sheet = (struct dpe_sheet){.id = id, .title = title};
     for (const char *at = columns; *at != '\0';) {
         size_t name = strcspn(at, ":");
@@ -62,11 +48,7 @@ struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
 
 struct dpe_sheet *dpe_draw_instead(struct dpe_sheet *sheet, const char *columns)
 {
-    if (sheet == NULL) {
-        return NULL;
-    }
-    sheet->drawn = dpe_draw_sheet_new(strdup(""), strdup(""), columns);
-    sheet->failed = sheet->failed || sheet->drawn == NULL;
+    sheet->drawn = dpe_draw_sheet_new(NULL, NULL, columns);
     return sheet->drawn;
 }
 
@@ -91,17 +73,8 @@ void dpe_draw_sheet_free(struct dpe_sheet *sheet)
 
 void dpe_draw_cell(struct dpe_sheet *sheet, struct dpe_sheet_cell cell)
 {
-    if (sheet == NULL || sheet->failed) {
-        return;
-    }
-    if (!dpe_make_room(&sheet->cells, sheet->n_cells, sizeof *sheet->cells)) {
-        sheet->failed = true;
-        return;
-    }
-    if (cell.text != NULL) {
-        cell.text = dpe_draw_clean_text(cell.text, 0);
-        sheet->failed = cell.text == NULL;
-    }
+    dpe_draw_room(&sheet->cells, sheet->n_cells, sizeof *sheet->cells);
+    cell.text = cell.text != NULL ? dpe_draw_clean_text(cell.text, 0) : NULL;
     sheet->cells[sheet->n_cells++] = cell;
 }
 
@@ -114,9 +87,7 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells,
 
 void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
 {
-    if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {
-        sheet->cells[sheet->n_cells - sheet->n_columns].mark |= marks;
-    }
+    sheet->cells[sheet->n_cells - sheet->n_columns].mark |= marks;
 }
 
 /* ------------------------------------------------------------------------------------------ CSV */
@@ -138,11 +109,7 @@ static void put_field(struct dpe_text *out, const char *text, bool last)
     text = quoted != NULL ? quoted : text;
     size_t n = strlen(text);
     size_t need = csv_write(NULL, 0, text, n);
-    DPE_OWNED char *field = malloc(need + 1);
-    if (field == NULL) {
-        out->failed = true;
-        return;
-    }
+    DPE_OWNED char *field = dpe_draw_need(malloc(need + 1));
     csv_write(field, need, text, n);
     dpe_text_put_bytes(out, field, need);
     dpe_text_put(out, "%s", last ? "\r\n" : ",");
@@ -161,10 +128,6 @@ static void put_number(struct dpe_text *out, double value, bool last)
 
 void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
-    if (sheet->failed) { /* it may lack the name of a column */
-        out->failed = true;
-        return;
-    }
     static const char *const ends[] = {"", "_low", "_high"};
     for (size_t c = 0; c < sheet->n_columns; c++) {
         int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
@@ -175,8 +138,7 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
                 percent != NULL ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown),
                                                        shown, percent + 3, ends[p])
                                 : dpe_draw_format_text("%s%s", shown, ends[p]);
-            out->failed = out->failed || name == NULL;
-            put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
+            put_field(out, name, c + 1 == sheet->n_columns && p + 1 == parts);
         }
     }
     for (size_t i = 0; i < sheet->n_cells; i++) {
@@ -184,7 +146,7 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
         const struct dpe_sheet_cell *cell = &sheet->cells[i];
         bool last = c + 1 == sheet->n_columns;
         if (sheet->columns[c].kind <= COLUMN_METHOD) {
-            put_field(out, cell->text != NULL ? cell->text : "", last);
+            put_field(out, cell->text, last);
             continue;
         }
         int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
@@ -215,9 +177,8 @@ static void put_words(struct dpe_text *out, const char *text)
         const size_t n = spaces > 0 ? spaces : strcspn(text, " ");
         const bool option = text[0] == '-' && n > 1;
         DPE_OWNED char *word = dpe_draw_format_text("%.*s", (int)n, text);
-        out->failed = out->failed || word == NULL;
         dpe_text_put(out, option ? "<span class=\"o\">" : "");
-        dpe_draw_put_html(out, word != NULL ? word : "");
+        dpe_draw_put_html(out, word);
         dpe_text_put(out, option ? "</span>" : "");
         text += n;
     }
@@ -228,7 +189,7 @@ static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column
 {
     if (column->kind <= COLUMN_METHOD) {
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
-        const char *text = cell->text != NULL ? cell->text : "";
+        const char *text = cell->text;
         dpe_text_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
         if (column->kind == COLUMN_METHOD) {
             dpe_text_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
@@ -259,10 +220,6 @@ static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column
 
 void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
-    if (sheet->failed) { /* it may lack the name of a column */
-        out->failed = true;
-        return;
-    }
     size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
     size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
     dpe_text_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
@@ -353,7 +310,7 @@ static void put_block(struct dpe_text *out, const struct dpe_block *block, size_
     }
 }
 
-static void put_head(struct dpe_text *out, const struct dpe_document *document)
+static void put_head(struct dpe_text *out, const char *title)
 {
     /* Nothing is fetched, and nothing in the page could: names in tables come from strangers. */
     dpe_text_put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -363,7 +320,7 @@ static void put_head(struct dpe_text *out, const struct dpe_document *document)
                       "<meta name=\"color-scheme\" content=\"light dark\">\n"
                       "<meta name=\"generator\" content=\"dpe-report\">\n"
                       "<link rel=\"icon\" href=\"data:,\">\n<title>");
-    dpe_draw_put_html(out, document->title);
+    dpe_draw_put_html(out, title);
     dpe_text_put(out, "</title>\n<style>\n");
     dpe_text_put_bytes(out, (const char *)dpe_draw_style, dpe_draw_style_size);
     dpe_svg_rules(out, false);
@@ -372,31 +329,31 @@ static void put_head(struct dpe_text *out, const struct dpe_document *document)
     dpe_text_put(out, "}\n</style>\n</head>\n<body>\n");
 }
 
-static void put_contents(struct dpe_text *out, const struct dpe_document *document)
+static void put_contents(struct dpe_text *out, const struct dpe_page *page)
 {
     dpe_text_put(out, "<header>\n<h1>");
-    dpe_draw_put_html(out, document->title);
+    dpe_draw_put_html(out, page->title);
     dpe_text_put(out, "</h1>\n<p class=\"subtitle\">");
-    dpe_draw_put_html(out, document->subtitle);
+    dpe_draw_put_html(out, page->subtitle);
     dpe_text_put(out, "</p>\n<nav aria-label=\"Contents\"><ul>\n");
-    for (size_t i = 0; i < document->n; i++) {
-        if (document->blocks[i].kind == BLOCK_SECTION) {
+    for (size_t i = 0; i < page->n; i++) {
+        if (page->blocks[i].kind == BLOCK_SECTION) {
             dpe_text_put(out, "<li><a href=\"#s%zu\">", i);
-            dpe_draw_put_html(out, document->blocks[i].text);
+            dpe_draw_put_html(out, page->blocks[i].text);
             dpe_text_put(out, "</a></li>\n");
         }
     }
     dpe_text_put(out, "</ul></nav>\n</header>\n<main>\n");
 }
 
-void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text *out)
+void dpe_page_html(const struct dpe_page *page, struct dpe_text *out)
 {
     bool section = false;
     bool figures = false;
-    put_head(out, document);
-    put_contents(out, document);
-    for (size_t i = 0; i < document->n; i++) {
-        const struct dpe_block *block = &document->blocks[i];
+    put_head(out, page->title);
+    put_contents(out, page);
+    for (size_t i = 0; i < page->n; i++) {
+        const struct dpe_block *block = &page->blocks[i];
         bool is_figure = block->kind == BLOCK_FIGURE;
         if (figures != is_figure) {
             dpe_text_put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");
@@ -414,5 +371,4 @@ void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text
     dpe_text_put(
         out, ". Everything shown is in this file; nothing is loaded from a network.</p></footer>\n"
              "</body>\n</html>\n");
-    out->failed = out->failed || document->failed;
 }

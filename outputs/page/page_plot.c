@@ -223,7 +223,7 @@ static bool has_x(const struct curve *curve, double x)
 }
 
 /* The line that goes on with a row: the last of its name, unless that has a point at its x; else a
- * new one, of which *curves has one more. NULL without memory. */
+ * new one, of which *curves has one more. */
 static struct curve *line_of(const struct dpe_sheet *data, const struct dpe_plot *plot, size_t row,
                              struct curve **curves, size_t *n)
 {
@@ -239,13 +239,10 @@ static struct curve *line_of(const struct dpe_sheet *data, const struct dpe_plot
         return &(*curves)[k - 1];
     }
     const bool plain = (marks & ROW_PLAIN) != 0;
-    struct curve_point *points =
-        dpe_make_room(curves, *n, sizeof **curves) ? dpe_alloc(rows, 2 * sizeof *points) : NULL;
-    if (points == NULL) {
-        return NULL;
-    }
+    dpe_draw_room(curves, *n, sizeof **curves);
     (*curves)[*n] = (struct curve){.name = name,
-                                   .points = points,
+                                   .points = dpe_draw_need(dpe_alloc(
+                                       rows, 2 * sizeof(struct curve_point))),
                                    .band = !plain && !plot->bare &&
                                            data->columns[plot->value].kind == COLUMN_INTERVAL,
                                    .plain = plain,
@@ -262,19 +259,17 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
     size_t n = 0;
     bool any = false;
     find_sides(data, plot, sides);
-    for (size_t r = next_row(data, 0); r < rows && !figure->body.failed;
-         r = next_row(data, r + 1)) {
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
         const double x = cell_at(data, r, plot->x)->number[0];
         const double *value = cell_at(data, r, plot->value)->number;
         struct curve *curve = line_of(data, plot, r, &curves, &n);
-        const bool level = curve != NULL && curve->plain && isnan(x);
-        for (int side = 0; side < (level ? 2 : 1) && curve != NULL; side++) {
+        const bool level = curve->plain && isnan(x);
+        for (int side = 0; side < (level ? 2 : 1); side++) {
             add_point(plot, curve, level ? sides[side] : x, value);
         }
         any = any || plot->least <= 0.0 || value[0] >= plot->least;
-        figure->body.failed = curve == NULL;
     }
-    if (any && !figure->body.failed) {
+    if (any) {
         dpe_draw_curves(figure, plot, curves, n);
     }
     for (size_t k = 0; k < n; k++) {
@@ -332,18 +327,17 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
                       const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    DPE_OWNED const struct dpe_sheet_cell **down = dpe_alloc(rows, sizeof *down);
-    DPE_OWNED const struct dpe_sheet_cell **across = dpe_alloc(rows, sizeof *across);
-    bool ok = down != NULL && across != NULL;
-    const size_t n_rows = ok ? find_ends(data, plot->name, down) : 0;
-    const size_t n_columns = ok ? find_ends(data, plot->x, across) : 0;
-    DPE_OWNED double *value = dpe_alloc(n_rows * n_columns + 1, sizeof *value);
-    DPE_OWNED unsigned char *framed = dpe_alloc_zero(n_rows * n_columns + 1, 1);
-    ok = ok && value != NULL && framed != NULL;
-    for (size_t i = 0; ok && i < n_rows * n_columns; i++) {
+    DPE_OWNED const struct dpe_sheet_cell **down = dpe_draw_need(dpe_alloc(rows, sizeof *down));
+    DPE_OWNED const struct dpe_sheet_cell **across =
+        dpe_draw_need(dpe_alloc(rows, sizeof *across));
+    const size_t n_rows = find_ends(data, plot->name, down);
+    const size_t n_columns = find_ends(data, plot->x, across);
+    DPE_OWNED double *value = dpe_draw_need(dpe_alloc(n_rows * n_columns, sizeof *value));
+    DPE_OWNED unsigned char *framed = dpe_draw_need(dpe_alloc_zero(n_rows * n_columns, 1));
+    for (size_t i = 0; i < n_rows * n_columns; i++) {
         value[i] = (double)NAN;
     }
-    for (size_t r = next_row(data, 0); ok && r < rows; r = next_row(data, r + 1)) {
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
         size_t row =
             find_end(down, n_rows, cell_at(data, r, plot->name), is_text(data, plot->name));
         size_t i = row * n_columns +
@@ -351,27 +345,21 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
         value[i] = cell_at(data, r, plot->value)->number[0];
         framed[i] = plot->framed != 0 && cell_at(data, r, plot->framed)->number[0] == 1.0;
     }
-    figure->body.failed = figure->body.failed || !ok;
-    if (ok && n_rows * n_columns > 0) {
-        const struct heat heat = {.n_rows = (int64_t)n_rows,
-                                  .n_columns = (int64_t)n_columns,
-                                  .value = value,
-                                  .rows = down,
-                                  .columns = across,
-                                  .mark = framed};
-        dpe_draw_heat(figure, plot, &heat);
-    }
+    const struct heat heat = {.n_rows = (int64_t)n_rows,
+                              .n_columns = (int64_t)n_columns,
+                              .value = value,
+                              .rows = down,
+                              .columns = across,
+                              .mark = framed};
+    dpe_draw_heat(figure, plot, &heat);
 }
 
 void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
                    const struct dpe_plot *plot)
 {
     struct dpe_plot ends = *plot;
-    if (data != NULL && data->drawn != NULL) {
-        data = data->drawn;
-        figure->body.failed = figure->body.failed || data->failed;
-    }
-    if (data == NULL || data->failed || next_row(data, 0) * data->n_columns >= data->n_cells) {
+    data = data->drawn != NULL ? data->drawn : data;
+    if (next_row(data, 0) * data->n_columns >= data->n_cells) {
         return;
     }
     if (ends.value == 0) {

@@ -46,8 +46,8 @@ void dpe_draw_same_method(const char *name, const char *other)
 {
     free(same_name);
     free(same_as);
-    same_name = name != NULL ? strdup(name) : NULL;
-    same_as = strdup(other);
+    same_name = dpe_draw_need(strdup(name));
+    same_as = dpe_draw_need(strdup(other));
 }
 
 /* Names get numbers in the order in which the page first shows them. */
@@ -58,7 +58,7 @@ size_t dpe_svg_series_of(const char *name)
     static size_t n;
     char word[96];
     size_t i = 0;
-    if (same_name != NULL && same_as != NULL && strcmp(name, same_name) == 0) {
+    if (same_name != NULL && strcmp(name, same_name) == 0) {
         name = same_as;
     }
     /* "unchanged (rope)" is rope. */
@@ -72,8 +72,7 @@ size_t dpe_svg_series_of(const char *name)
         i++;
     }
     if (i == n && n < MOST) {
-        names[n] = strdup(name);
-        n += names[n] != NULL;
+        names[n++] = dpe_draw_need(strdup(name));
     }
     return i;
 }
@@ -186,8 +185,8 @@ char *dpe_draw_clean_text(const char *text, size_t columns)
     put_clean(&out, text);
     dpe_text_put_bytes(&out, "", 0); /* the empty text is one, too */
     size_t n = 0, unused = 0;
-    if (!out.failed && character_offset(out.bytes, SIZE_MAX, &n) > 0 && columns > 2 &&
-        n > columns) {
+    dpe_draw_need(out.failed ? NULL : out.bytes);
+    if (character_offset(out.bytes, SIZE_MAX, &n) > 0 && columns > 2 && n > columns) {
         /* Names differ at their beginning more often than at their end. */
         size_t head = (columns - 1) * 2 / 3;
         size_t tail = n - (columns - 1 - head);
@@ -197,19 +196,12 @@ char *dpe_draw_clean_text(const char *text, size_t columns)
         free(out.bytes);
         out = cut;
     }
-    if (out.failed) {
-        dpe_text_free(&out);
-    }
-    return out.bytes;
+    return dpe_draw_need(out.failed ? NULL : out.bytes);
 }
 
 void dpe_draw_put_html(struct dpe_text *out, const char *text)
 {
     DPE_OWNED char *clean = dpe_draw_clean_text(text, 0);
-    if (clean == NULL) {
-        out->failed = true;
-        return;
-    }
     for (const char *c = clean; *c != '\0'; c++) {
         const char *entity = *c == '&'    ? "&amp;"
                              : *c == '<'  ? "&lt;"
@@ -244,7 +236,7 @@ double dpe_svg_text_width(const char *text, int size, size_t columns)
 {
     DPE_OWNED char *clean = dpe_draw_clean_text(text, columns);
     double width = 0.0;
-    for (const char *c = clean; c != NULL && *c != '\0'; c++) {
+    for (const char *c = clean; *c != '\0'; c++) {
         width += character_width(c);
     }
     return width * size;
@@ -256,10 +248,6 @@ void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
 {
     static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
     DPE_OWNED char *clean = dpe_draw_clean_text(text, columns);
-    if (clean == NULL) {
-        out->failed = true;
-        return;
-    }
     /* Half of a digit's height below the middle: dominant-baseline is not understood everywhere. */
     double down = 0.36 * size;
     if (degrees == 0.0) {

@@ -28,20 +28,18 @@ static void put_number(struct dpe_text *out, double value, int digits)
     dpe_text_put(out, small ? "%.*g" : "%.*f", small ? 2 : digits, value);
 }
 
-/* A text, NULL without memory. */
 static char *cell_text(const struct dpe_sheet_column *column, const struct dpe_sheet_cell *cell)
 {
     if (column->kind <= COLUMN_METHOD) {
-        return dpe_draw_clean_text(cell->text != NULL ? cell->text : "",
-                                   column->kind == COLUMN_METHOD ? MOST_NAME : 0);
+        return dpe_draw_clean_text(cell->text, column->kind == COLUMN_METHOD ? MOST_NAME : 0);
     }
     if (isnan(cell->number[0])) {
-        return strdup("n/a");
+        return dpe_draw_format_text("n/a");
     }
     if (column->kind == COLUMN_P) {
         char p[DPE_P_TEXT];
         dpe_p_text(cell->number[0], p);
-        return strdup(p + (p[2] == '=' ? 4 : 2)); /* the column says p */
+        return dpe_draw_format_text("%s", p + (p[2] == '=' ? 4 : 2)); /* the column says p */
     }
     struct dpe_text out = {0};
     const int digits = column->digits;
@@ -57,10 +55,7 @@ static char *cell_text(const struct dpe_sheet_column *column, const struct dpe_s
         put_number(&out, cell->number[2], digits);
         dpe_text_put(&out, "]");
     }
-    if (out.failed) {
-        dpe_text_free(&out);
-    }
-    return out.bytes;
+    return dpe_draw_need(out.failed ? NULL : out.bytes);
 }
 
 /* The texts of a sheet's heads and its first rows. */
@@ -72,32 +67,30 @@ struct grid {
 
 static void grid_free(struct grid *grid)
 {
-    for (size_t i = 0; grid->text != NULL && i < (grid->rows + 1) * grid->columns; i++) {
+    for (size_t i = 0; i < (grid->rows + 1) * grid->columns; i++) {
         free(grid->text[i]);
     }
     free(grid->text);
     free(grid->width);
 }
 
-static bool grid_take(const struct dpe_sheet *sheet, bool details, struct grid *grid)
+static void grid_take(const struct dpe_sheet *sheet, bool details, struct grid *grid)
 {
     grid->columns = sheet->n_columns;
-    grid->rows = sheet->n_columns > 0 ? sheet->n_cells / sheet->n_columns : 0;
+    grid->rows = sheet->n_cells / sheet->n_columns;
     grid->rows =
         !details && sheet->shown > 0 && sheet->shown < grid->rows ? sheet->shown : grid->rows;
-    grid->text = dpe_alloc_zero((grid->rows + 1) * grid->columns + 1, sizeof *grid->text);
-    grid->width = dpe_alloc_zero(grid->columns + 1, sizeof *grid->width);
-    bool whole = grid->text != NULL && grid->width != NULL;
-    for (size_t i = 0; whole && i < (grid->rows + 1) * grid->columns; i++) {
+    grid->text = dpe_draw_need(
+        dpe_alloc_zero((grid->rows + 1) * grid->columns, sizeof *grid->text));
+    grid->width = dpe_draw_need(dpe_alloc_zero(grid->columns, sizeof *grid->width));
+    for (size_t i = 0; i < (grid->rows + 1) * grid->columns; i++) {
         const size_t c = i % grid->columns;
         const struct dpe_sheet_column *column = &sheet->columns[c];
-        grid->text[i] = i < grid->columns ? strdup(column->name)
+        grid->text[i] = i < grid->columns ? dpe_draw_format_text("%s", column->name)
                                           : cell_text(column, &sheet->cells[i - grid->columns]);
-        whole = grid->text[i] != NULL;
-        const int width = whole ? width_of(grid->text[i]) : 0;
+        const int width = width_of(grid->text[i]);
         grid->width[c] = width > grid->width[c] ? width : grid->width[c];
     }
-    return whole;
 }
 
 /* Texts stand left, numbers right. */
@@ -115,9 +108,7 @@ static void print_cell(const struct dpe_sheet *sheet, const struct grid *grid, s
 static void print_sheet(const struct dpe_sheet *sheet, bool details)
 {
     DPE_SCOPED(grid_free) struct grid grid = {0};
-    if (!grid_take(sheet, details, &grid) || grid.columns == 0) {
-        return;
-    }
+    grid_take(sheet, details, &grid);
     dpe_print("%s\n", sheet->title);
     for (size_t begin = 1, end; begin == 1 || begin < grid.columns; begin = end) {
         int used = grid.width[0];
@@ -202,10 +193,10 @@ static void print_sentence(const char *text)
     dpe_print("%s\n", text);
 }
 
-void dpe_draw_document_print(const struct dpe_document *document, bool details)
+void dpe_page_print(struct dpe_page *page, bool details)
 {
-    for (size_t i = 0; i < document->n; i++) {
-        const struct dpe_block *block = &document->blocks[i];
+    for (size_t i = 0; i < page->n; i++) {
+        const struct dpe_block *block = &page->blocks[i];
         switch (block->kind) {
         case BLOCK_SECTION:
             dpe_print("%s%s\n", i > 0 ? "\n" : "", block->text);
@@ -234,4 +225,5 @@ void dpe_draw_document_print(const struct dpe_document *document, bool details)
             break;
         }
     }
+    dpe_page_free(page);
 }

@@ -37,6 +37,9 @@ enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries
  * those of the first that has any; "" without. Printable. Returns the buffer. */
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION]);
+/** DPE_BAD_DATA when layers, heads, KV heads or head dimension are not the model's. */
+dpe_status dpe_table_check_model(const struct dpe_table_values *values,
+                                 const struct dpe_config *config, struct dpe_error *err);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration and `official` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention

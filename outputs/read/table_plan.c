@@ -208,11 +208,9 @@ static dpe_status check_heads(const struct dpe_table_values *values, struct dpe_
                                             DPE_HEAD_FACTORS, (long long)n);
 }
 
-dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
-                             const struct dpe_plan_context *context, struct dpe_plan *plan,
-                             struct dpe_error *err)
+dpe_status dpe_table_check_model(const struct dpe_table_values *values,
+                                 const struct dpe_config *config, struct dpe_error *err)
 {
-    const struct dpe_config *config = context->config;
     if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
         values->n_kv_heads != config->n_kv_heads || values->head_dim != config->head_dim) {
         return dpe_fail(
@@ -223,6 +221,14 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
             (long long)values->head_dim, (long long)config->n_layers, (long long)config->n_heads,
             (long long)config->n_kv_heads, (long long)config->head_dim);
     }
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
+                             const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err)
+{
+    DPE_TRY(dpe_table_check_model(values, context->config, err));
     DPE_TRY(check_heads(values, err));
     const struct dpe_temperature temperature = dpe_table_temperature(values);
     const struct dpe_dpe_params params = {

@@ -39,16 +39,9 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     char begin[1024] = "";
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tool_check_new(args->output, true, err));
+    DPE_TRY(dpe_tool_check_words(args->output, args->argc, args->argv, err));
     if (stat(args->output, &info) != 0) {
         return check_ending(args->output, err);
-    }
-    for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
-        struct stat input;
-        if (stat(i < args->n ? args->inputs[i] : args->runtimes, &input) == 0 &&
-            input.st_dev == info.st_dev && input.st_ino == info.st_ino) {
-            return dpe_fail(err, DPE_CANNOT_CREATE,
-                            "%s is an input; give another name for the report", args->output);
-        }
     }
     FILE *file = fopen(args->output, "rb");
     size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
@@ -72,9 +65,9 @@ static void check_models(struct dpe_report *report)
          input++) {
         first = first == NULL && input->fingerprint != NULL ? input : first;
         if (input->fingerprint != NULL && strcmp(first->fingerprint, input->fingerprint) != 0) {
-            dpe_page_ok(
-                &report->page,
-                dpe_fail(report->page.err, DPE_MISMATCH,
+            dpe_report_ok(
+                report,
+                dpe_fail(report->err, DPE_MISMATCH,
                          "tables of different models: %s was measured on %.12s, %s on %.12s; give "
                          "tables of one model, or --mixed-models to accept them",
                          first->path, first->fingerprint, input->path, input->fingerprint));
@@ -86,8 +79,7 @@ static void check_models(struct dpe_report *report)
 /* A signal, too, ends what comes next. */
 static bool goes_on(struct dpe_report *report)
 {
-    return report->page.status == DPE_OK &&
-           dpe_page_ok(&report->page, dpe_signals_poll(NULL, report->page.err));
+    return report->status == DPE_OK && dpe_report_ok(report, dpe_signals_poll(NULL, report->err));
 }
 
 /* All tables of a folder, in the order of their names. */
@@ -99,7 +91,7 @@ static void open_folder(const char *folder, struct dpe_report *report)
         const char *end = strrchr(names[i]->d_name, '.');
         const char *path = dpe_page_text(&report->page, "%s/%s", folder, names[i]->d_name);
         if (end != NULL && strcmp(end, ".h5") == 0 && report->n < DPE_REPORT_MOST_INPUTS &&
-            path != NULL && goes_on(report)) {
+            goes_on(report)) {
             dpe_input_open(report, path);
         }
         free(names[i]);
@@ -117,12 +109,11 @@ static void open_inputs(const struct dpe_report_arguments *args, struct dpe_repo
             dpe_input_open(report, args->inputs[i]);
         }
     }
-    if (report->page.status == DPE_OK && report->n == 0 && args->runtimes == NULL) {
-        dpe_page_ok(&report->page,
-                    dpe_fail(report->page.err, DPE_NO_INPUT, "%s: holds no result table (NAME.h5)",
-                             args->inputs[0]));
+    if (report->status == DPE_OK && report->n == 0 && args->runtimes == NULL) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_NO_INPUT,
+                                       "%s: holds no result table (NAME.h5)", args->inputs[0]));
     }
-    if (report->page.status == DPE_OK && !args->mixed) {
+    if (report->status == DPE_OK && !args->mixed) {
         check_models(report);
     }
 }
@@ -157,8 +148,8 @@ static void name_document(const struct dpe_report_arguments *args, struct dpe_re
         model = model == NULL ? input->fingerprint : model;
     }
     type = type != NULL ? type : "language";
-    struct dpe_document *document = &report->page.document;
-    document->title =
+    struct dpe_page *page = &report->page;
+    page->title =
         args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
     char now[32], size[64] = "";
     dpe_time_text(now);
@@ -167,7 +158,7 @@ static void name_document(const struct dpe_report_arguments *args, struct dpe_re
         snprintf(size, sizeof size, "%.3g %s parameters, ",
                  (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
     }
-    document->subtitle =
+    page->subtitle =
         report->n == 0
             ? dpe_draw_format_text("written %.10s", now)
             : dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s",
@@ -198,12 +189,8 @@ static void compose(const struct dpe_report_arguments *args, struct dpe_report *
         dpe_report_write_section(report, &sections[i]);
     }
     /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
-        dpe_page_ok(&report->page, dpe_h5_answered(report->inputs[i].table, report->page.err));
-    }
-    const struct dpe_document *document = &report->page.document;
-    if (document->failed || document->title == NULL || document->subtitle == NULL) {
-        dpe_page_no_memory(&report->page);
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        dpe_report_ok(report, dpe_h5_answered(report->inputs[i].table, report->err));
     }
 }
 
@@ -213,9 +200,8 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
                              const char *ending, const struct dpe_text *content,
                              struct dpe_error *err)
 {
-    DPE_OWNED char *path =
-        content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
-    DPE_TRY(DPE_MADE(path, err, "out of memory for %s%s", name, ending));
+    DPE_OWNED char *path = dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
+    DPE_TRY(dpe_text_done(content, err));
     return dpe_extend_file(path, content->bytes, content->n, args->force, err);
 }
 
@@ -250,15 +236,15 @@ static dpe_status write_sheet(const struct dpe_report_arguments *args,
 }
 
 static dpe_status write_figures(const struct dpe_report_arguments *args,
-                                const struct dpe_document *document, struct dpe_error *err)
+                                const struct dpe_page *page, struct dpe_error *err)
 {
     if (args->figures == NULL) {
         return DPE_OK;
     }
     bool png = true;
     DPE_TRY(dpe_make_folder(args->figures, err));
-    for (size_t i = 0; i < document->n; i++) {
-        const struct dpe_block *block = &document->blocks[i];
+    for (size_t i = 0; i < page->n; i++) {
+        const struct dpe_block *block = &page->blocks[i];
         if (block->kind == BLOCK_FIGURE) {
             DPE_TRY(write_figure(args, block, &png, err));
         }
@@ -269,33 +255,32 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
     return DPE_OK;
 }
 
-static dpe_status write_page(const struct dpe_report_arguments *args,
-                             const struct dpe_document *document, struct dpe_error *err)
+static dpe_status write_page(const struct dpe_report_arguments *args, const struct dpe_page *page,
+                             struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_text_free) struct dpe_text page = {0};
-    dpe_draw_document_html(document, &page);
-    return page.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
-                       : dpe_write_atomic(args->output, page.bytes, page.n, err);
+    DPE_SCOPED(dpe_text_free) struct dpe_text html = {0};
+    dpe_page_html(page, &html);
+    DPE_TRY(dpe_text_done(&html, err));
+    return dpe_write_atomic(args->output, html.bytes, html.n, err);
 }
 
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_report_free)
     struct dpe_report report = {
-        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .page.err = err};
-    if (dpe_page_ok(&report.page, check_output(args, err))) {
-        open_inputs(args, &report);
-    }
-    if (report.page.status == DPE_OK) {
+        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
+    DPE_TRY(check_output(args, err));
+    open_inputs(args, &report);
+    if (report.status == DPE_OK) {
         compose(args, &report);
     }
+    DPE_TRY(report.status);
     /* Without figures the page shows the tables of their numbers. */
-    for (size_t i = 0; i < report.page.document.n && args->no_figures; i++) {
-        dpe_text_free(&report.page.document.blocks[i].figure.body);
+    for (size_t i = 0; i < report.page.n && args->no_figures; i++) {
+        dpe_text_free(&report.page.blocks[i].figure.body);
     }
-    DPE_TRY(report.page.status);
-    DPE_TRY(write_figures(args, &report.page.document, err));
-    return write_page(args, &report.page.document, err);
+    DPE_TRY(write_figures(args, &report.page, err));
+    return write_page(args, &report.page, err);
 }
 
 /* ------------------------------------------------------------------------------------- the tool */
@@ -404,7 +389,7 @@ DPE_MAIN(dpe_report)
             "  dpe-report --runtimes config.json --length 128k -o runtimes.html",
     };
     dpe_tool_start(argv);
-    struct dpe_report_arguments args = {0};
+    struct dpe_report_arguments args = {.argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};
     dpe_tool_configure(&talk);

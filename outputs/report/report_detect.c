@@ -1,4 +1,7 @@
-/* A detection: as the report reads it, the maps of its cells, its search. */
+/* A detection: as the report reads it, the maps of its cells, its search; and its result: how the
+ * chosen lengths score at the target length, which they are, and in which groups they may be
+ * chance. */
+#include "engine/base/p_text.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/report_parts.h"
@@ -9,6 +12,18 @@
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------- reading */
+
+struct dpe_report_detection {
+    const struct dpe_report_input *input;
+    int64_t n_groups, n_lengths;
+    const struct dpe_ranking_result *ranking;            /**< by the task that decides */
+    const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
+                                                            there */
+    const struct dpe_ranking_result
+        *by_perplexity; /**< where needles decide; rank NULL: not there */
+    const struct dpe_table_values *table; /**< what it came to; NULL: it is unfinished */
+    bool by_recall;                       /**< needles decide */
+};
 
 /* Ranks and means of all tasks. False after a failure. */
 static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d)
@@ -25,10 +40,8 @@ static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d
         dpe_h5_has(input->table, "/detect/ppl/rank")
             ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect/ppl", "rank informative")
             : dpe_page_alloc(&report->page, 1, sizeof(struct dpe_ranking_result));
-    d->table = dpe_input_table(report, input,
-                               "effective_length scale_factor group_edge inv_freq trained_length "
-                               "evaluated_length");
-    return report->page.status == DPE_OK;
+    d->table = input->dpe != NULL ? dpe_table_values(input->dpe) : NULL;
+    return report->status == DPE_OK;
 }
 
 static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t second)
@@ -39,34 +52,37 @@ static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t 
 static bool check_extents(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const int64_t groups = d->n_groups, lengths = d->n_lengths;
-    const int64_t *n = d->table->n;
-    const void *by_group =
-        d->table->effective_length != NULL ? d->table->effective_length : d->table->scale_factor;
     bool fit = fits(d->recall->n, d->recall->recall_mean, groups, lengths) &&
                fits(d->perplexity->n, d->perplexity->perplexity, groups, lengths) &&
                fits(d->by_perplexity->n, d->by_perplexity->rank, groups, lengths) &&
-               (by_group == NULL || n[TABLE_GROUP] == groups) &&
-               (d->table->group_edge == NULL || n[TABLE_EDGE] == groups + 1);
-    return fit ||
-           dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                               "%s: /detect: expected %lld groups in every task",
-                                               d->input->path, (long long)groups));
+               (d->table == NULL || d->table->n_groups == groups);
+    return fit || dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                                 "%s: /detect: expected %lld groups in every task",
+                                                 d->input->path, (long long)groups));
 }
 
-const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
+/* Whether it has a sweep of groups: detecting lengths and their ranks. */
+static bool is_swept(const struct dpe_report_detection *d)
+{
+    return d->ranking->rank != NULL;
+}
+
+/* The subject, read once; NULL after a failure. */
+static const struct dpe_report_detection *detection_of(struct dpe_report *report)
 {
     struct dpe_report_input *input = &report->inputs[report->about.input - report->inputs];
     struct dpe_report_detection *d = input->detection;
-    if (d != NULL || (d = dpe_page_alloc(&report->page, 1, sizeof *d)) == NULL) {
+    if (d != NULL) {
         return d;
     }
+    d = dpe_page_alloc(&report->page, 1, sizeof *d);
     d->input = input;
     if (!read_cells(report, d)) {
         return NULL;
     }
     d->n_groups = d->ranking->n[DPE_CELLS_GROUP];
     d->n_lengths = d->ranking->n[DPE_CELLS_LENGTH];
-    if (dpe_detection_swept(d) && !check_extents(report, d)) {
+    if (is_swept(d) && !check_extents(report, d)) {
         return NULL;
     }
     const char *criterion = dpe_input_words(report, input, "/detect", "criterion");
@@ -75,23 +91,19 @@ const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
     return d;
 }
 
-bool dpe_detection_swept(const struct dpe_report_detection *d)
-{
-    return d->ranking->rank != NULL;
-}
-
-double dpe_detection_length(const struct dpe_report_detection *d)
+/* Tokens: the length it is for, and the trained one (0: unknown). */
+static double length_of(const struct dpe_report_detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
-    return d->table->evaluated_length != NULL ? *d->table->evaluated_length
-           : length != NULL                   ? strtod(length, NULL)
-                                              : (double)d->ranking->length[d->n_lengths - 1];
+    return d->table != NULL ? (double)d->table->length
+           : length != NULL ? strtod(length, NULL)
+                            : (double)d->ranking->length[d->n_lengths - 1];
 }
 
-double dpe_detection_trained(const struct dpe_report_detection *d)
+static double trained_of(const struct dpe_report_detection *d)
 {
-    return d->table->trained_length != NULL
-               ? *d->table->trained_length
+    return d->table != NULL
+               ? (double)d->table->trained_length
                : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
 }
 
@@ -120,7 +132,7 @@ static void add_rank_map(struct dpe_report *report, const struct dpe_report_dete
     }
 }
 
-void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report_detection *d)
+static void add_recall_map(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const uint8_t *informative = d->ranking->informative;
     bool flat = false;
@@ -137,7 +149,7 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
             "Each cell is the percentage of needles found at %s tokens when one frequency "
             "group is scaled to a detecting length and all other groups to half the trained "
             "length. The length of rank 1 has a frame.%s",
-            DPE_LENGTH_TEXT(dpe_detection_length(d)),
+            DPE_LENGTH_TEXT(length_of(d)),
             flat ? " In a group called flat the lengths are not distinguishable from each "
                    "other."
                  : ""));
@@ -204,7 +216,7 @@ static const double *base_of(const struct dpe_report_detection *d)
 {
     const struct dpe_scores_result *r = d->perplexity;
     for (int64_t t = 0; t < d->n_lengths; t++) {
-        if ((double)d->ranking->length[t] == dpe_detection_trained(d) / 2.0) {
+        if ((double)d->ranking->length[t] == trained_of(d) / 2.0) {
             return r->perplexity_at +
                    ((d->n_groups - 1) * d->n_lengths + t) * r->n[DPE_CELLS_POSITION];
         }
@@ -254,7 +266,7 @@ static void add_groups(struct dpe_report *report, const struct dpe_report_detect
                     "changes. There are no intervals by position: small changes may be chance. "
                     "All lengths are in the table of numbers.",
                     relative ? "change in perplexity (less is better)" : "perplexity",
-                    DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
+                    DPE_LENGTH_TEXT(trained_of(d) / 2.0));
 }
 
 /* The model as it is, every group at half the trained length, and the detection. */
@@ -267,7 +279,7 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
         .log_x = true,
         .log = true,
         DPE_TITLES("position in the text, tokens", "perplexity per token", NULL),
-        DPE_LINE(dpe_detection_trained(d), "trained length")};
+        DPE_LINE(trained_of(d), "trained length")};
     struct dpe_sheet *sheet =
         dpe_page_sheet(&report->page, "validate-positions", "plan:t|from position:0|perplexity:3",
                        "Perplexity by position, the chosen lengths together");
@@ -307,10 +319,10 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_det
 
 void dpe_detection_section(struct dpe_report *report)
 {
-    const struct dpe_report_detection *d = dpe_detection_of(report);
-    if (d != NULL && dpe_detection_swept(d)) {
+    const struct dpe_report_detection *d = detection_of(report);
+    if (d != NULL && is_swept(d)) {
         dpe_page_section(&report->page, "Detection at %s tokens",
-                         DPE_LENGTH_TEXT(dpe_detection_length(d)));
+                         DPE_LENGTH_TEXT(length_of(d)));
         detection_maps(report, d);
         add_positions(report, d);
     }
@@ -318,7 +330,7 @@ void dpe_detection_section(struct dpe_report *report)
 
 /* ---------------------------------------------------------------------------------- the search */
 
-void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *d)
+static void add_search(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     if (!dpe_h5_has(d->input->table, "/search/method")) {
         return;
@@ -340,4 +352,229 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
                  "These numbers chose the plan, so the best of them are too good: what it is "
                  "worth is measured above, on fresh samples.");
     dpe_page_add(&report->page, sheet);
+}
+
+/* ---------------------------------------------------------------------------------- the answer */
+
+/** What was measured of the chosen lengths on samples of their own. */
+struct validation {
+    bool recall;
+    const struct dpe_scores_result *r;
+    const double *mean; /**< [plan] of r; NULL: nothing was measured */
+    int n, kept;        /* plans; the one that the table holds */
+};
+
+static const char *plan_name(const struct validation *v, int plan)
+{
+    const char *name = v->r->plan[plan];
+    return strcmp(name, "rope") == 0    ? "unchanged (rope)"
+           : strcmp(name, "base") == 0  ? "all groups at half (base)"
+           : strcmp(name, "joint") == 0 ? "lengths of the sweep (joint)"
+                                        : name;
+}
+
+/* How many plans there are, and which of them the table holds: the last unless it says so. */
+static void count_plans(const struct dpe_report_input *input, struct validation *v)
+{
+    v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
+    v->kept = v->n - 1;
+    for (int i = 0; i < v->n; i++) {
+        v->kept = dpe_input_says(input, "/validate", "kept", v->r->plan[i]) ? i : v->kept;
+    }
+}
+
+static struct validation read_validation(struct dpe_report *report,
+                                         const struct dpe_report_detection *d, const char *folder,
+                                         bool recall)
+{
+    const struct dpe_report_input *input = d->input;
+    struct validation v = {.recall = recall};
+    if (!dpe_h5_has(input->table, folder)) {
+        dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
+        return v;
+    }
+    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
+    if (v.r == NULL) {
+        return v;
+    }
+    v.mean = recall ? v.r->recall_mean : v.r->perplexity;
+    if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA, "%s: %s is not complete",
+                                       input->path, folder));
+        v.mean = NULL;
+    } else {
+        count_plans(input, &v);
+    }
+    return v;
+}
+
+static void add_validated(struct dpe_report *report, const struct validation *v)
+{
+    const double scale = v->recall ? 100.0 : 1.0;
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, v->recall ? "validation" : "validation-perplexity",
+        v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
+        "%s at the target length", v->recall ? "Needles found" : "Perplexity");
+    for (int i = 0; i < v->n; i++) {
+        dpe_draw_row(
+            sheet, plan_name(v, i),
+            dpe_interval_cell(scale * v->mean[i], scale * v->r->low[i], scale * v->r->high[i]),
+            v->r->n_valid[i]);
+        dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
+    }
+    dpe_page_add(&report->page, sheet);
+}
+
+/* -------------------------------------------------------------------------------------- section */
+
+/* In comparisons the plan that the table holds is called by its file. Of several detections all may
+ * be called detect.h5. */
+static void name_table(struct dpe_report *report, const struct dpe_report_detection *d,
+                       const struct validation *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < report->n; i++) {
+        n += dpe_h5_has(report->inputs[i].table, DETECTION);
+    }
+    if (n == 1 && v->r != NULL) {
+        dpe_draw_same_method(dpe_page_text(&report->page, "table:%s", d->input->name),
+                             plan_name(v, v->kept));
+    }
+}
+
+static const double two_pi = 6.283185307179586;
+
+/* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
+static void turn_text(const struct dpe_report_detection *d, int64_t group, char text[64])
+{
+    const struct dpe_table_values *t = d->table;
+    const int32_t first = t->group_edge[group];
+    int32_t last = t->group_edge[group + 1] - 1;
+    /* Some models rotate a part of the head: its last pairs have no frequency. */
+    while (last > first && t->inv_freq[last] == 0.0) {
+        last--;
+    }
+    const double fast = two_pi / t->inv_freq[first], slow = two_pi / t->inv_freq[last];
+    snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
+}
+
+static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const uint8_t *informative = d->ranking->informative;
+    const struct dpe_table_values *t = d->table;
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "effective-lengths",
+        "group:0|effective length:0|scale:0|lengths differ?:t|wavelength, tokens:t|pairs:t",
+        "Effective lengths");
+    for (int64_t g = 0; g < d->n_groups; g++) {
+        char pairs[64] = "–", signal[64] = "–", turns[64] = "–", p[32];
+        const double rank_1 = (double)d->ranking->effective[g];
+        if (t != NULL) {
+            snprintf(pairs, sizeof pairs, "%d–%d", t->group_edge[g], t->group_edge[g + 1] - 1);
+            turn_text(d, g, turns);
+        }
+        if (informative != NULL) {
+            const double *p_value = d->ranking->p_value;
+            snprintf(signal, sizeof signal, "%s (%s)",
+                     informative[g] != 0 ? "yes" : "not distinguishable",
+                     p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
+        }
+        dpe_draw_row(sheet, g, dpe_number_cell(rank_1 < 0.0 ? (double)NAN : rank_1),
+                     rank_1 > 0.0 ? length_of(d) / rank_1 : (double)NAN, signal, turns,
+                     pairs);
+    }
+    dpe_page_add(&report->page, sheet);
+    if (informative != NULL) {
+        dpe_page_say(&report->page, BLOCK_TEXT,
+                     "p is of a permutation test that the best and the worst length of "
+                     "a group do not differ; not of the chosen length against another.");
+    }
+}
+
+/* How the lengths were chosen, and which they are. */
+static void add_lengths(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const double times = length_of(d) / trained_of(d);
+    add_recall_map(report, d);
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
+        "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at its "
+        "own frequency. The distances of far keys are divided by the scale of the pair's frequency "
+        "group, so that %s "
+        "tokens, %.3g times the trained length, span no more than the group's effective length, a "
+        "length at which these pairs still work.",
+        DPE_LENGTH_TEXT(length_of(d)), times);
+    add_chosen(report, d);
+    dpe_words_noise(&report->page, d->ranking);
+}
+
+/* Another validation, or a search, where there is one. */
+static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
+                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
+{
+    return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
+                                            : NULL;
+}
+
+/* What dpe-detect said. */
+static void add_words(struct dpe_report *report, const struct dpe_report_detection *d,
+                      const struct validation *v)
+{
+    if (v->mean == NULL) {
+        dpe_page_say(&report->page, BLOCK_LEAD,
+                     "The plan of all chosen lengths together was not measured (the run is "
+                     "%s), so how well it works is unknown.",
+                     dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
+                                                                             : "unfinished");
+        return;
+    }
+    const struct dpe_report_input *input = d->input;
+    const struct dpe_dataset_kind *scores = &dpe_validated_scores_kinds[0];
+    const struct dpe_detect_words of = {
+        .decides = v->r,
+        .users = read_other(report, input, scores, "/validate/user", "-validated_sample"),
+        .texts = read_other(report, input, scores, "/validate/guard", "-validated_sample"),
+        .search = read_other(report, input, &dpe_search_kind, "/search", NULL),
+        .spent = dpe_input_read_whole(input, "/search", "contexts", 0),
+        .exhausted = dpe_input_read_whole(input, "/search", "exhausted", 0) != 0,
+        .recall = v->recall,
+        .length = (int64_t)length_of(d),
+        .trained = (int64_t)trained_of(d),
+        .task = dpe_input_words(report, input, "/detect", "niah_parameters"),
+        .users_task = dpe_input_words(report, input, "/validate/user", "task"),
+        .kept = v->r->plan[v->kept],
+        .chosen = dpe_input_words(report, input, "/validate", "chosen"),
+        .plain = dpe_input_words(report, input, "/validate", "without_adapter")};
+    dpe_words_detect(&report->page, &of);
+    const char *selection = dpe_identity_get(&d->input->identity, "selection");
+    if (selection != NULL) {
+        dpe_page_say(
+            &report->page, BLOCK_TEXT,
+            "Every query met only the keys of the selection %s, but with the unchanged model. "
+            "The table alone does not apply it: --method select:%s,over=table:FILE does.",
+            selection, selection);
+    }
+}
+
+void dpe_detection_result(struct dpe_report *report)
+{
+    const struct dpe_report_detection *d = detection_of(report);
+    if (d == NULL) {
+        return;
+    }
+    dpe_page_section(&report->page, "Result at %s tokens",
+                     DPE_LENGTH_TEXT(length_of(d)));
+    const struct validation all[2] = {read_validation(report, d, "/validate/niah", true),
+                                      read_validation(report, d, "/validate/ppl", false)};
+    add_words(report, d, &all[d->by_recall ? 0 : 1]);
+    name_table(report, d, &all[d->by_recall ? 0 : 1]);
+    if (is_swept(d)) {
+        add_lengths(report, d);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (all[i].mean != NULL) {
+            add_validated(report, &all[i]);
+        }
+    }
+    add_search(report, d);
 }

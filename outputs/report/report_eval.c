@@ -10,15 +10,9 @@ static double made_for(struct dpe_report *report, const char *method)
     const char *file = dpe_last_part(strncmp(method, "table:", 6) == 0 ? method + 6 : method);
     double longest = 0.0;
     for (size_t i = 0; i < report->n; i++) {
-        const struct dpe_table_part *part =
-            strcmp(report->inputs[i].name, file) == 0
-                ? dpe_input_table(report, &report->inputs[i], "length evaluated_length")
-                : NULL;
-        if (part != NULL && part->evaluated_length != NULL) {
-            longest = fmax(longest, *part->evaluated_length);
-        }
-        for (int64_t k = 0; part != NULL && part->length != NULL && k < part->n[TABLE_ENTRY]; k++) {
-            longest = fmax(longest, part->length[k]);
+        const struct dpe_report_input *input = &report->inputs[i];
+        if (strcmp(input->name, file) == 0 && input->dpe != NULL) {
+            longest = fmax(longest, (double)dpe_table_values(input->dpe)->length);
         }
     }
     return longest;
@@ -35,8 +29,8 @@ static const char *words_of(struct dpe_report *report, const struct dpe_report_i
 static void read_methods(struct dpe_report *report, const struct dpe_report_input *input,
                          struct dpe_suite_words *s)
 {
-    double *made = dpe_page_alloc(&report->page, s->n_methods + 1, sizeof *made);
-    for (size_t m = 0; m < s->n_methods && made != NULL; m++) {
+    double *made = dpe_page_alloc(&report->page, s->n_methods, sizeof *made);
+    for (size_t m = 0; m < s->n_methods; m++) {
         s->against = dpe_input_says(input, "/eval", "against", s->r->method[m]) ? m : s->against;
         made[m] = made_for(report, s->r->method[m]);
     }
@@ -73,21 +67,21 @@ const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
 {
     struct dpe_report_input *input = &report->inputs[of - report->inputs];
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
-    if (!input->has_suites && report->page.status == DPE_OK &&
-        dpe_page_ok(&report->page,
-                    dpe_h5_list(input->table, "/eval", &names.at, &names.n, report->page.err))) {
+    if (!input->has_suites && report->status == DPE_OK &&
+        dpe_report_ok(report,
+                      dpe_h5_list(input->table, "/eval", &names.at, &names.n, report->err))) {
         input->suites = dpe_page_alloc(&report->page, names.n, sizeof *input->suites);
         input->has_suites = true;
     }
-    for (size_t i = 0; i < names.n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < names.n && report->status == DPE_OK; i++) {
         const char *label = dpe_page_text(&report->page, "/eval/%s/task_label", names.at[i]);
-        if (label != NULL && dpe_h5_has(input->table, label)) {
+        if (dpe_h5_has(input->table, label)) {
             struct dpe_report_suite *suite = &input->suites[input->n_suites++];
             suite->input = input;
             read_suite(report, names.at[i], suite);
         }
     }
-    *n = report->page.status == DPE_OK ? input->n_suites : 0;
+    *n = report->status == DPE_OK ? input->n_suites : 0;
     return input->suites;
 }
 
@@ -96,8 +90,7 @@ void dpe_comparison_section(struct dpe_report *report)
 {
     size_t n = 0;
     const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
-    for (const struct dpe_report_suite *s = suites; s < suites + n && report->page.status == DPE_OK;
-         s++) {
+    for (const struct dpe_report_suite *s = suites; s < suites + n; s++) {
         if (s->of.n_methods > 0 && s->of.n_tasks > 0) {
             dpe_report_about(report, s->input, s->has);
             dpe_words_suite(&report->page, &s->of);

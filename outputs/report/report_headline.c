@@ -63,11 +63,11 @@ static const char *fill_in(struct dpe_report *report, const char *text, const ch
 {
     const size_t n = strlen(word);
     const char *filled = "";
-    for (const char *next; filled != NULL && (next = strstr(text, word)) != NULL; text = next + n) {
+    for (const char *next; (next = strstr(text, word)) != NULL; text = next + n) {
         filled = dpe_page_text(&report->page, "%s%.*s%s", filled, (int)(next - text), text,
                                next[n] == '=' ? word : name);
     }
-    return dpe_page_text(&report->page, "%s%s", filled != NULL ? filled : "", text);
+    return dpe_page_text(&report->page, "%s%s", filled, text);
 }
 
 /* What needs no adapter takes the last table that needs none. */
@@ -92,17 +92,16 @@ static void add_uses(struct dpe_report *report, const struct dpe_report_input *t
 }
 
 /* What the table of a comparison keeps itself, where it is among the inputs. */
-static struct dpe_table *keep(const struct dpe_report *report, struct dpe_worth *worth)
+static void keep(const struct dpe_report *report, struct dpe_worth *worth)
 {
-    struct dpe_table *table = NULL;
-    for (size_t i = 0; i < report->n && table == NULL; i++) {
+    for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
-        if (strcmp(input->name, worth->table) == 0 &&
-            dpe_table_load(input->path, &table, NULL) == DPE_OK) {
-            dpe_worth_keep(table, dpe_identity_get(&input->identity, "evidence") != NULL, worth);
+        if (strcmp(input->name, worth->table) == 0 && input->dpe != NULL) {
+            dpe_worth_keep(input->dpe, dpe_identity_get(&input->identity, "evidence") != NULL,
+                           worth);
+            return;
         }
     }
-    return table;
 }
 
 static void add_words(struct dpe_report *report, const struct dpe_suite_words *s,
@@ -111,7 +110,7 @@ static void add_words(struct dpe_report *report, const struct dpe_suite_words *s
     const char *name = s->r->method[worth->method[DPE_WORTH_TABLE]];
     worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
     worth->trained = s->trained > 0 ? s->trained : 0;
-    struct dpe_table *kept = keep(report, worth);
+    keep(report, worth);
     const struct dpe_report_input *table = find_table(report, false);
     worth->factors = table == NULL && find_table(report, true) != NULL;
     table = table != NULL ? table : find_table(report, true);
@@ -123,7 +122,6 @@ static void add_words(struct dpe_report *report, const struct dpe_suite_words *s
     if (table != NULL) {
         add_uses(report, table);
     }
-    dpe_table_close(kept);
 }
 
 /* What a suite shows of a table, at how many lengths: n 0, nothing. */
@@ -165,7 +163,7 @@ void dpe_comparison_headline(struct dpe_report *report)
             }
         }
     }
-    if (widest != NULL && report->page.status == DPE_OK) {
+    if (widest != NULL) {
         add_words(report, widest, &best.worth);
         if (!widest->low_is_better && best.n > 1) {
             add_figure(report, widest, &best);

@@ -9,6 +9,7 @@ void dpe_report_free(struct dpe_report *report)
 {
     for (size_t i = 0; i < report->n; i++) {
         dpe_h5_close(report->inputs[i].table);
+        dpe_table_close(report->inputs[i].dpe);
         dpe_identity_free(&report->inputs[i].identity);
     }
     for (const struct dpe_report_read *read = report->read; read != NULL; read = read->before) {
@@ -18,18 +19,25 @@ void dpe_report_free(struct dpe_report *report)
     *report = (struct dpe_report){0};
 }
 
+bool dpe_report_ok(struct dpe_report *report, dpe_status status)
+{
+    report->status = report->status == DPE_OK ? status : report->status;
+    return report->status == DPE_OK;
+}
+
 /* -------------------------------------------------------------------------------------- reading */
 
 void dpe_input_open(struct dpe_report *report, const char *path)
 {
     struct dpe_report_input *input = &report->inputs[report->n];
     *input = (struct dpe_report_input){.path = path};
-    if (!dpe_page_ok(&report->page, dpe_h5_open(path, &input->table, report->page.err))) {
+    if (!dpe_report_ok(report, dpe_h5_open(path, &input->table, report->err))) {
         return;
     }
     report->n++;
-    if (!dpe_page_ok(&report->page,
-                     dpe_h5_get_identity(input->table, &input->identity, report->page.err))) {
+    if (!dpe_report_ok(report, dpe_h5_get_identity(input->table, &input->identity, report->err)) ||
+        (dpe_h5_has(input->table, "/table") &&
+         !dpe_report_ok(report, dpe_table_load(path, &input->dpe, report->err)))) {
         return;
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");
@@ -46,62 +54,31 @@ bool dpe_input_has_table(const struct dpe_report_input *input)
            (dpe_h5_has(input->table, "/table/mask") && !dpe_h5_has(input->table, "/detect"));
 }
 
-#define PART(member, rank_axes)                                                                    \
-    {                                                                                              \
-        .name = #member, .type = DPE_COL_F64, .axes = rank_axes,                                   \
-        DPE_IN_ARRAY(struct dpe_table_part, member), .optional = true                              \
-    }
-static const struct dpe_dataset table_parts[] = {
-    {.name = "group", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    {.name = "edge", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    {.name = "pair", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    {.name = "entry", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    PART(effective_length, "group"),
-    PART(scale_factor, "group"),
-    PART(group_edge, "edge"),
-    PART(inv_freq, "pair"),
-    PART(length, "entry"),
-    PART(evaluated_length, ""),
-    PART(trained_length, ""),
-    PART(top_k, ""),
-};
-static const struct dpe_dataset_kind table_kind = {table_parts,
-                                                   sizeof table_parts / sizeof table_parts[0]};
-
-const struct dpe_table_part *
-dpe_input_table(struct dpe_report *report, const struct dpe_report_input *input, const char *names)
-{
-    return dpe_input_get(report, input, &table_kind, "/table", names);
-}
-
 static dpe_status clean(char **text)
 {
     char *cleaned = dpe_draw_clean_text(*text, 0);
-    if (cleaned != NULL) {
-        free(*text);
-        *text = cleaned;
-    }
-    return cleaned != NULL ? DPE_OK : DPE_NO_MEMORY;
+    free(*text);
+    *text = cleaned;
+    return DPE_OK;
 }
 
 void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *input,
                     const struct dpe_dataset_kind *kind, const char *folder, const char *names)
 {
-    void *result = dpe_page_alloc(&report->page, DPE_INPUT_WORDS, sizeof(void *));
-    struct dpe_report_read *read = dpe_page_alloc(&report->page, 1, sizeof *read);
-    if (read == NULL) {
+    if (report->status != DPE_OK) {
         return NULL;
     }
+    void *result = dpe_page_alloc(&report->page, DPE_INPUT_WORDS, sizeof(void *));
+    struct dpe_report_read *read = dpe_page_alloc(&report->page, 1, sizeof *read);
     *read = (struct dpe_report_read){report->read, kind, result};
     report->read = read;
-    dpe_status status =
-        dpe_datasets_get(kind, result, folder, names, input->table, report->page.err);
-    if (status != DPE_OK) {
-        dpe_fail_prefix(report->page.err, "%s", input->path);
-    } else if ((status = dpe_datasets_texts(kind, result, clean)) != DPE_OK) {
-        dpe_fail(report->page.err, status, "%s: out of memory", input->path);
+    if (!dpe_report_ok(report, dpe_datasets_get(kind, result, folder, names, input->table,
+                                                report->err))) {
+        dpe_fail_prefix(report->err, "%s", input->path);
+        return NULL;
     }
-    return dpe_page_ok(&report->page, status) ? result : NULL;
+    dpe_datasets_texts(kind, result, clean);
+    return result;
 }
 
 const char *dpe_input_words(struct dpe_report *report, const struct dpe_report_input *input,
@@ -129,26 +106,20 @@ int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *o
 }
 
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
-                       const char *path, int64_t expected, size_t *n)
+                       const char *path, size_t *n)
 {
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     *n = 0;
-    if (report->page.status != DPE_OK || !dpe_h5_has(input->table, path) ||
-        !dpe_page_ok(&report->page, dpe_h5_get_strings(input->table, path, &names.at, &names.n,
-                                                       report->page.err))) {
+    if (report->status != DPE_OK || !dpe_h5_has(input->table, path) ||
+        !dpe_report_ok(report, dpe_h5_get_strings(input->table, path, &names.at, &names.n,
+                                                  report->err))) {
         return NULL;
     }
-    *n = names.n;
-    char **kept = dpe_page_alloc(&report->page, *n, sizeof *kept);
-    for (size_t i = 0; kept != NULL && i < *n; i++) {
+    char **kept = dpe_page_alloc(&report->page, names.n, sizeof *kept);
+    for (size_t i = 0; i < names.n; i++) {
         kept[i] = dpe_page_clean(&report->page, names.at[i], 0);
     }
-    if (expected >= 0 && *n != (size_t)expected) {
-        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                            "%s: %s: expected %lld names, found %zu", input->path,
-                                            path, (long long)expected, *n));
-    }
-    *n = report->page.status == DPE_OK ? *n : 0;
+    *n = names.n;
     return kept;
 }
 
@@ -158,7 +129,7 @@ const char *dpe_report_model(struct dpe_report *report, const char *otherwise)
         size_t n = 0;
         int length = 0;
         char **folders =
-            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
+            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", &n);
         const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
         if (length > 1 || (length == 1 && name[0] != '.')) {
             return folders[n - 1];
@@ -197,7 +168,7 @@ static const char *difference(struct dpe_report *report)
         }
         if (differs) {
             char *words = dpe_page_text(&report->page, "%s %s", name, value);
-            for (char *at = words; at != NULL && *at != '\0'; at++) {
+            for (char *at = words; *at != '\0'; at++) {
                 *at = (char)(*at == '_' ? ' ' : *at);
             }
             return words;
@@ -227,11 +198,10 @@ void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *
 
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section)
 {
-    if (section->has == NULL && report->page.status == DPE_OK) {
+    if (section->has == NULL) {
         section->write(report);
     }
-    for (size_t i = 0; i < report->n && section->has != NULL && report->page.status == DPE_OK;
-         i++) {
+    for (size_t i = 0; i < report->n && section->has != NULL && report->status == DPE_OK; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         if (!dpe_h5_has(input->table, section->has) ||
             (section->unless != NULL && dpe_h5_has(input->table, section->unless))) {

@@ -75,10 +75,7 @@ static void collect(struct dpe_report *report, const struct dpe_report_input *in
                 step.line = dpe_page_text(&report->page, "%.0f tokens", step.value);
                 step.value = (double)varied->k[m];
             }
-            if (!dpe_make_room(&steps->steps, steps->n, sizeof step)) {
-                dpe_page_no_memory(&report->page);
-                return;
-            }
+            dpe_draw_room(&steps->steps, steps->n, sizeof step);
             steps->steps[steps->n++] = step;
         }
     }
@@ -181,12 +178,12 @@ static void add_section(struct dpe_report *report, const struct steps *steps)
 void dpe_comparison_ablations(struct dpe_report *report)
 {
     struct steps steps = {0};
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
             collect(report, &report->inputs[i], &steps);
         }
     }
-    if (report->page.status == DPE_OK && steps.n > 0) {
+    if (report->status == DPE_OK && steps.n > 0) {
         add_section(report, &steps);
     }
     free(steps.steps);
@@ -234,17 +231,17 @@ static void choose_k(struct dpe_report *report, int64_t pairs, struct dpe_norms_
 {
     *of = (struct dpe_norms_words){.k = dpe_words_usual_k(pairs),
                                    .k_source = "three quarters, as in the paper"};
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
-        const struct dpe_table_part *part =
-            dpe_input_table(report, &report->inputs[i], "top_k group_edge");
-        if (part != NULL && part->top_k != NULL && *part->top_k >= 0.0 &&
-            *part->top_k <= (double)pairs) {
-            of->k = (int64_t)*part->top_k;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct dpe_table_values *v =
+            report->inputs[i].dpe != NULL ? dpe_table_values(report->inputs[i].dpe) : NULL;
+        if (v != NULL && v->top_k <= pairs &&
+            dpe_h5_has(report->inputs[i].table, "/table/top_k")) {
+            of->k = v->top_k;
             of->k_source = "the table's";
         }
-        if (of->group_edge == NULL && part != NULL && part->group_edge != NULL) {
-            of->group_edge = part->group_edge;
-            of->n_edges = part->n[TABLE_EDGE];
+        if (of->group_edge == NULL && v != NULL) {
+            of->group_edge = v->group_edge;
+            of->n_edges = v->n_groups + 1;
         }
     }
     if (report->top_k != 0.0) {
@@ -253,9 +250,9 @@ static void choose_k(struct dpe_report *report, int64_t pairs, struct dpe_norms_
         of->k_source = "from --top-k";
     }
     if (of->k > pairs) {
-        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_USAGE,
-                                            "--top-k: a head has %lld pairs, found %lld",
-                                            (long long)pairs, (long long)of->k));
+        dpe_report_ok(report,
+                      dpe_fail(report->err, DPE_USAGE, "--top-k: a head has %lld pairs, found %lld",
+                               (long long)pairs, (long long)of->k));
     }
 }
 
@@ -270,7 +267,7 @@ void dpe_sections_norms(struct dpe_report *report)
     }
     choose_k(report, r->n[DPE_NORMS_PAIR], &of);
     of.contribution = dpe_input_words(report, input, "/norms", "contribution");
-    if (report->page.status == DPE_OK) {
+    if (report->status == DPE_OK) {
         dpe_words_norms(&report->page, r, &of);
     }
 }

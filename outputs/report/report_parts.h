@@ -10,6 +10,7 @@
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
 #include "outputs/page/page.h"
+#include "outputs/read/read.h"
 #include "outputs/words/words.h"
 
 /** One input table; what it owns is the report's. */
@@ -17,6 +18,8 @@ struct dpe_report_input {
     const char *path;
     const char *name; /**< last part of the path, cleaned */
     struct dpe_h5 *table;
+    struct dpe_table *dpe;   /**< what runtimes load of it: of an export, or a finished detection; or
+                                NULL */
     const char *kind;        /**< /identity: detect, norms, eval, table */
     const char *fingerprint; /**< of the model, NULL = unknown */
     struct dpe_identity identity;
@@ -26,8 +29,8 @@ struct dpe_report_input {
     bool has_suites;
 };
 
-/** The inputs and the page being written. The first failure is kept: what reads and makes gives
- * NULL from then on, and the page is not written. */
+/** The inputs and the page being written. The first failure is kept: what reads gives NULL from then
+ * on, and the page is not written. */
 struct dpe_report {
     struct dpe_report_input *inputs;
     size_t n;
@@ -35,6 +38,8 @@ struct dpe_report {
     const char *runtimes; /**< a folder, config.json or GGUF file that runtimes read, or NULL */
     int64_t length;       /**< of the text that they read, 0 = the model's longest */
     struct dpe_page page;
+    dpe_status status;     /**< of the first failure */
+    struct dpe_error *err; /**< its message */
     /** What is being written about; `has`: the dataset that makes an input one of its kind. */
     struct dpe_report_subject {
         const struct dpe_report_input *input;
@@ -48,6 +53,8 @@ struct dpe_report {
 };
 /** Close the inputs and free all that the report has. */
 void dpe_report_free(struct dpe_report *report);
+/** Keep a failure, unless there is one. Whether there is none. */
+bool dpe_report_ok(struct dpe_report *report, dpe_status status);
 /** From now on the page is about this input (NULL: about all). */
 void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *input,
                       const char *has);
@@ -56,21 +63,8 @@ void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *
 void dpe_input_open(struct dpe_report *report, const char *path);
 /** The folder of the model, as the first table that knows it was made with. */
 const char *dpe_report_model(struct dpe_report *report, const char *otherwise);
-/** Whether it is a table that runtimes load; a detection of key pairs has a mask as well. */
+/** Whether it is an exported table; a detection of key pairs has a mask as well. */
 bool dpe_input_has_table(const struct dpe_report_input *input);
-/** What a report needs of /table in any table that has one; NULL: not there. */
-struct dpe_table_part {
-    int64_t n[DPE_DATASET_AXES];                       /**< enum dpe_table_axis */
-    double *effective_length, *scale_factor;           /**< [group] */
-    double *group_edge;                                /**< [edge] */
-    double *inv_freq;                                  /**< [pair] */
-    double *length;                                    /**< [entry] */
-    double *evaluated_length, *trained_length, *top_k; /**< one number */
-};
-enum dpe_table_axis { TABLE_GROUP, TABLE_EDGE, TABLE_PAIR, TABLE_ENTRY };
-/** Those of `names` ("top_k group_edge"); NULL after a failure. */
-const struct dpe_table_part *
-dpe_input_table(struct dpe_report *report, const struct dpe_report_input *input, const char *names);
 /** dpe_datasets_get: a result of the kind, which has at most DPE_INPUT_WORDS members. Texts are
  * cleaned for a page. NULL after a failure. */
 void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *input,
@@ -85,10 +79,9 @@ bool dpe_input_says(const struct dpe_report_input *input, const char *object, co
 /** A whole-number attribute, `otherwise` when it is not there. */
 int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *object,
                              const char *name, int64_t otherwise);
-/** Cleaned strings, *n of them; none where they are not there. `expected` −1: any number; another
- * is DPE_BAD_DATA. */
+/** Cleaned strings, *n of them; none where they are not there. */
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
-                       const char *path, int64_t expected, size_t *n);
+                       const char *path, size_t *n);
 
 typedef void dpe_report_part(struct dpe_report *report);
 /** A part of the page. */
@@ -117,35 +110,8 @@ dpe_report_part dpe_sections_norms;
 dpe_report_part dpe_sections_tables, dpe_sections_runtimes, dpe_sections_time,
     dpe_sections_provenance;
 
-/* ----------------------------------------------------------------------------------- detections */
-
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/plan"
-
-struct dpe_report_detection {
-    const struct dpe_report_input *input;
-    int64_t n_groups, n_lengths;
-    const struct dpe_ranking_result *ranking;            /**< by the task that decides */
-    const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
-                                                            there */
-    const struct dpe_ranking_result
-        *by_perplexity; /**< where needles decide; rank NULL: not there */
-    /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
-    const struct dpe_table_part *table;
-    bool by_recall; /**< needles decide */
-};
-/** The subject, read once; NULL after a failure. */
-const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
-/** Tokens: the length it is for, and the trained one (0 = unknown). */
-double dpe_detection_length(const struct dpe_report_detection *detection);
-double dpe_detection_trained(const struct dpe_report_detection *detection);
-/** Whether it has a sweep of groups: detecting lengths and their ranks. */
-bool dpe_detection_swept(const struct dpe_report_detection *detection);
-/** The map of the needles found. */
-void dpe_detection_recall_map(struct dpe_report *report,
-                              const struct dpe_report_detection *detection);
-/** The steps of the search for temperature and joint plan: what each tried and took. */
-void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
 
 /* ---------------------------------------------------------------------------------- comparisons */
 

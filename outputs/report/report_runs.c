@@ -35,67 +35,41 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
             return one;
         }
     }
-    const struct bucket new = {
+    dpe_draw_room(&all->buckets, all->n, sizeof *all->buckets);
+    all->buckets[all->n] = (struct bucket){
         .input = input, .task = dpe_page_text(&report->page, "%s", task), .method = method};
-    if (report->page.status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
-        return NULL;
-    }
-    all->buckets[all->n] = new;
     return &all->buckets[all->n++];
 }
 
-enum { MOST_SUITES = 32 };
-
-/** Plans by their keys, with the names given on the command line: lists of keys, as long as that of
- * the names or a multiple of it. */
+/** The plans of rows by their keys. */
 struct plans {
-    char **words, **keys[MOST_SUITES];
-    size_t n_words, n_keys[MOST_SUITES], n;
+    const struct dpe_report_suite *suites; /**< [n_suites] of a comparison */
+    char **keys, **names;                  /**< [n_keys], [n_names] */
+    size_t n_suites, n_keys, n_names;
 };
 
-/* A comparison has the plan of each method at each length, suite by suite. */
-static void read_plans(struct dpe_report *report, struct plans *plans)
-{
-    const struct dpe_report_input *input = report->about.input;
-    DPE_SCOPED(dpe_strings_drop) struct dpe_strings suites = {0};
-    plans->words = dpe_input_names(report, input, "/method", -1, &plans->n_words);
-    if (plans->n_words == 0) {
-        plans->keys[0] = dpe_input_names(report, input, "/plans/plan", -1, &plans->n_keys[0]);
-        plans->n = 1;
-        plans->words = dpe_input_names(report, input, "/plans/name", (int64_t)plans->n_keys[0],
-                                       &plans->n_words);
-        return;
-    }
-    if (dpe_page_ok(&report->page,
-                    dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->page.err))) {
-        for (size_t s = 0; s < suites.n && plans->n < MOST_SUITES; s++, plans->n++) {
-            const char *plan = dpe_page_text(&report->page, "/eval/%s/plan", suites.at[s]);
-            plans->keys[plans->n] =
-                dpe_input_names(report, input, plan, -1, &plans->n_keys[plans->n]);
-        }
-    }
-}
-
+/* In a comparison what the method was given as, else the plan's name. */
 static const char *plan_words(const struct plans *plans, const char *plan)
 {
-    for (size_t s = 0; s < plans->n; s++) {
-        const size_t each = plans->n_words > 0 ? plans->n_keys[s] / plans->n_words : 0;
-        for (size_t i = 0; i < each * plans->n_words; i++) {
-            if (strcmp(plans->keys[s][i], plan) == 0) {
-                return plans->words[i / each];
+    for (size_t s = 0; s < plans->n_suites; s++) {
+        const struct dpe_suite_words *of = &plans->suites[s].of;
+        for (size_t i = 0; of->r->plan != NULL && i < of->n_methods * of->n_tasks; i++) {
+            if (strcmp(of->r->plan[i], plan) == 0) {
+                return of->r->method[i / of->n_tasks];
             }
+        }
+    }
+    for (size_t i = 0; i < plans->n_keys && i < plans->n_names; i++) {
+        if (strcmp(plans->keys[i], plan) == 0) {
+            return plans->names[i];
         }
     }
     return "";
 }
 
-static void add_row(struct dpe_report *report, struct bucket *bucket, double seconds,
-                    int64_t tokens)
+static void add_row(struct bucket *bucket, double seconds, int64_t tokens)
 {
-    if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof seconds)) {
-        dpe_page_no_memory(&report->page);
-        return;
-    }
+    dpe_draw_room(&bucket->seconds, bucket->n, sizeof seconds);
     bucket->seconds[bucket->n++] = seconds;
     bucket->total += seconds;
     bucket->prompt += tokens > 0 ? (double)tokens : 0.0;
@@ -110,18 +84,20 @@ static void collect(struct dpe_report *report, struct buckets *all)
     size_t n = 0;
     /* The plans of a sweep are its configurations: they are taken together. */
     if (strcmp(input->kind, "detect") != 0) {
-        read_plans(report, &plans);
+        plans.suites = dpe_comparison_suites(report, input, &plans.n_suites);
+        plans.keys = dpe_input_names(report, input, "/plans/plan", &plans.n_keys);
+        plans.names = dpe_input_names(report, input, "/plans/name", &plans.n_names);
     }
-    if (report->page.status == DPE_OK &&
-        !dpe_page_ok(&report->page, dpe_h5_get_rows(input->table, &rows, &n, report->page.err))) {
-        dpe_fail_prefix(report->page.err, "%s", input->path);
+    if (report->status == DPE_OK &&
+        !dpe_report_ok(report, dpe_h5_get_rows(input->table, &rows, &n, report->err))) {
+        dpe_fail_prefix(report->err, "%s", input->path);
     }
     for (size_t i = 0; i < n; i++) {
         const int64_t tokens = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
         if (rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
             struct bucket *bucket =
                 find_bucket(report, all, rows[i].task, plan_words(&plans, rows[i].plan));
-            add_row(report, bucket, rows[i].seconds, tokens);
+            add_row(bucket, rows[i].seconds, tokens);
         }
         dpe_row_free(&rows[i]);
     }
@@ -156,14 +132,14 @@ static int compare_totals(const void *a, const void *b)
 void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         dpe_report_about(report, &report->inputs[i], "/run/seconds");
         if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
             collect(report, &all);
         }
     }
     dpe_report_about(report, NULL, NULL);
-    if (report->page.status == DPE_OK && all.n > 0) {
+    if (report->status == DPE_OK && all.n > 0) {
         dpe_page_section(&report->page, "Time");
         for (size_t i = 0; i < all.n; i++) {
             dpe_sort(all.buckets[i].seconds, all.buckets[i].n);
@@ -226,9 +202,9 @@ static void add_identities(struct dpe_report *report)
                                              "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
-        for (size_t f = 0; f < own->n && report->page.status == DPE_OK; f++) {
+        for (size_t f = 0; f < own->n; f++) {
             const char *files = files_with(report, i, own->fields[f].name, own->fields[f].value);
-            if (files != NULL && files[0] != '\0') {
+            if (files[0] != '\0') {
                 dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files);
             }
         }
@@ -249,11 +225,11 @@ static void add_sessions_of(struct dpe_report *report, const struct dpe_report_i
     for (int f = 0; f < FIELDS; f++) {
         char path[64];
         snprintf(path, sizeof path, "/run/sessions/%s", fields[f]);
-        values[f] = dpe_input_names(report, input, path, -1, &n[f]);
+        values[f] = dpe_input_names(report, input, path, &n[f]);
     }
     for (size_t s = 0; s < n[0]; s++) {
         const char *machine = "";
-        for (int f = 2; f < FIELDS && machine != NULL; f++) {
+        for (int f = 2; f < FIELDS; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
                 machine = dpe_page_text(&report->page, "%s%s%s: %s", machine,

@@ -90,7 +90,7 @@ static void add_rule(struct dpe_report *report, const struct dpe_table_values *v
                      other);
     }
     dpe_page_say(&report->page, BLOCK_TEXT, "%s%s The model was trained at %lld tokens.", opening,
-                 rule.failed ? "" : rule.bytes, (long long)v->trained_length);
+                 dpe_draw_text(&rule), (long long)v->trained_length);
 }
 
 /* One entry, under its heading. */
@@ -136,23 +136,17 @@ static void add_several(struct dpe_report *report, const struct dpe_table *table
 
 void dpe_sections_tables(struct dpe_report *report)
 {
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
-        struct dpe_table *table = NULL;
         dpe_report_about(report, input, several ? several_entries : one_entry);
-        if (!dpe_input_has_table(input) ||
-            !dpe_page_ok(&report->page, dpe_table_load(input->path, &table, report->page.err))) {
-            continue;
-        }
         if (several) {
-            add_several(report, table);
-        } else {
+            add_several(report, input->dpe);
+        } else if (dpe_input_has_table(input)) {
             dpe_page_section(&report->page, "The table for %s tokens",
-                             DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
-            add_entry(report, dpe_table_values(table), "A runtime loads this table.");
+                             DPE_LENGTH_TEXT((double)dpe_table_values(input->dpe)->length));
+            add_entry(report, dpe_table_values(input->dpe), "A runtime loads this table.");
         }
-        dpe_table_close(table);
     }
     dpe_report_about(report, NULL, NULL);
 }
@@ -166,23 +160,18 @@ static void write_applied(struct dpe_report *report)
 {
     const struct dpe_report_input *input = report->about.input;
     struct dpe_applied applied = {0};
-    struct dpe_table *table = NULL;
-    if (!dpe_page_ok(&report->page, dpe_table_load(input->path, &table, report->page.err))) {
-        return;
-    }
-    dpe_status status = dpe_applied_make(report->runtimes, input->path, table, which,
-                                         report->length, &applied, report->page.err);
+    dpe_status status = dpe_applied_make(report->runtimes, input->path, input->dpe, which,
+                                         report->length, &applied, report->err);
     if (status == DPE_OK && applied.values != NULL) {
         dpe_words_applied(&report->page, input->name, &applied);
     } else if (status == DPE_BAD_DATA || status == DPE_USAGE || status == DPE_NO_INPUT) {
         /* It has no form without an adapter, or is of another model, or of one without weights. */
         dpe_page_say(&report->page, BLOCK_NOTE, "What each applies of %s is not shown: %s",
-                     input->name, report->page.err->text);
+                     input->name, report->err->text);
     } else {
-        dpe_page_ok(&report->page, status);
+        dpe_report_ok(report, status);
     }
     dpe_applied_free(&applied);
-    dpe_table_close(table);
 }
 
 void dpe_sections_runtimes(struct dpe_report *report)
@@ -191,12 +180,12 @@ void dpe_sections_runtimes(struct dpe_report *report)
     if (report->runtimes == NULL) {
         return;
     }
-    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, 0, report->length,
-                                                     &readings, report->page.err))) {
-        const char *file = dpe_page_clean(&report->page, report->runtimes, 60);
-        dpe_words_runtimes(&report->page, file != NULL ? file : "the configuration", &readings);
+    if (dpe_report_ok(report, dpe_readings_open(report->runtimes, which, 0, report->length,
+                                                &readings, report->err))) {
+        dpe_words_runtimes(&report->page, dpe_page_clean(&report->page, report->runtimes, 60),
+                           &readings);
     }
-    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         if (dpe_input_has_table(&report->inputs[i])) {
             dpe_report_about(report, &report->inputs[i], "/table/mask");
             write_applied(report);

@@ -24,7 +24,7 @@ struct dpe_norms_words {
     const char *contribution; /**< the rule of a pair's contribution; NULL: not known */
     int64_t k;                /**< key pairs of each head that are marked */
     const char *k_source;     /**< whose number that is, "the table's" */
-    const double *group_edge; /**< [n_edges] pairs at which groups begin, and their end; or NULL */
+    const int32_t *group_edge; /**< [n_edges] pairs at which groups begin, and their end; or NULL */
     int64_t n_edges;
 };
 /** Three quarters of the pairs, as in the paper. */

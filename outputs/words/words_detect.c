@@ -12,12 +12,11 @@
 /* On a page sentences begin and end as such. */
 static void say(struct dpe_page *page, enum dpe_block_kind kind, struct dpe_text *text)
 {
-    if (text->failed) {
-        dpe_page_no_memory(page);
-    } else if (text->n > 0) {
-        text->bytes[0] =
-            (char)(page->printed ? text->bytes[0] : toupper((unsigned char)text->bytes[0]));
-        dpe_page_say(page, kind, page->printed ? "%s" : "%s.", text->bytes);
+    const char *words = dpe_draw_text(text);
+    if (page->printed && words[0] != '\0') {
+        dpe_page_say(page, kind, "%s", words);
+    } else if (words[0] != '\0') {
+        dpe_page_say(page, kind, "%c%s.", toupper((unsigned char)words[0]), words + 1);
     }
     dpe_text_free(text);
 }
@@ -341,11 +340,11 @@ void dpe_words_noise(struct dpe_page *page, const struct dpe_ranking_result *ran
             dpe_text_put(&groups, "%s %lld", n++ > 0 ? "," : "", (long long)g);
         }
     }
-    if (n > 0 && !groups.failed) {
+    if (n > 0) {
         dpe_text_put(&line,
                      "group%s%s: the lengths do not differ beyond noise, so rank 1 is a matter of "
                      "chance there; more --samples may help",
-                     n > 1 ? "s" : "", groups.bytes);
+                     n > 1 ? "s" : "", dpe_draw_text(&groups));
     }
     dpe_text_free(&groups);
     say(page, BLOCK_NOTE, &line);

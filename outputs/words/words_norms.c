@@ -34,15 +34,14 @@ static double ranked(const struct profile *p, int64_t place)
     return p->share[place - place % p->pairs + p->order[place]];
 }
 
-/* False without memory. */
-static bool derive(struct dpe_page *page, struct profile *p)
+static void derive(struct dpe_page *page, struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
     const size_t n = (size_t)(rows * p->pairs);
     p->share = dpe_page_alloc(page, n, sizeof *p->share);
     p->order = dpe_page_alloc(page, n, sizeof *p->order);
     p->held = dpe_page_alloc(page, n + (size_t)rows, sizeof *p->held);
-    for (int64_t r = 0; r < rows && page->status == DPE_OK; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         const double *mean = p->r->mean + r * p->pairs;
         double total = 0.0;
         for (int64_t j = 0; j < p->pairs; j++) {
@@ -58,7 +57,6 @@ static bool derive(struct dpe_page *page, struct profile *p)
             p->held[(j + 1) * rows + r] = held;
         }
     }
-    return page->status == DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- sheets */
@@ -115,7 +113,7 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 {
     int64_t n = 0;
     for (; !by_size && p->of->group_edge != NULL && n < p->of->n_edges && n < MOST_EDGES; n++) {
-        edges[n] = (int64_t)p->of->group_edge[n];
+        edges[n] = p->of->group_edge[n];
     }
     if (n == 0 || edges[n - 1] != p->pairs) {
         for (n = 0; n <= 4; n++) {
@@ -129,7 +127,7 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 static void add_map(struct dpe_page *page, const struct profile *p, bool by_size)
 {
     const int64_t n = p->layers * p->heads * p->pairs;
-    double *value = dpe_page_alloc(page, (size_t)n + 1, 2 * sizeof *value);
+    double *value = dpe_page_alloc(page, (size_t)n, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
     char cut[48];
     struct dpe_sheet *sheet = map_sheet(page, p, by_size);
@@ -147,27 +145,25 @@ static void add_map(struct dpe_page *page, const struct profile *p, bool by_size
                       "head's logits: its mean query norm times its mean key norm, where 1 is an "
                       "even share. Bright cells are the pairs that a head uses most.",
                       (long long)p->heads);
-    for (int64_t i = 0; value != NULL && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         value[i] = (by_size ? ranked(p, i) : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
     }
     snprintf(cut, sizeof cut, "top %lld", (long long)p->of->k);
-    if (figure != NULL && value != NULL) {
-        double high = quantile(value + n, n, 0.99);
-        const struct dpe_field field = {
-            .n_rows = p->layers * p->heads,
-            .n_columns = p->pairs,
-            .value = value,
-            DPE_ENDS(0.0, isnan(high) ? 1.0 : fmax(high, 1.0)),
-            .row_step = p->heads,
-            DPE_TITLES(by_size ? "pairs of the head, largest first" : "pair (0 turns fastest)",
-                       "layer", "times the even share"),
-            .cut = by_size ? (double)p->of->k : (double)NAN,
-            .cut_title = cut,
-            .x_edges = edges,
-            .n_x_edges = axis_edges(p, by_size, edges)};
-        dpe_draw_field(figure, &field);
-    }
+    const double high = quantile(value + n, n, 0.99);
+    const struct dpe_field field = {
+        .n_rows = p->layers * p->heads,
+        .n_columns = p->pairs,
+        .value = value,
+        DPE_ENDS(0.0, isnan(high) ? 1.0 : fmax(high, 1.0)),
+        .row_step = p->heads,
+        DPE_TITLES(by_size ? "pairs of the head, largest first" : "pair (0 turns fastest)", "layer",
+                   "times the even share"),
+        .cut = by_size ? (double)p->of->k : (double)NAN,
+        .cut_title = cut,
+        .x_edges = edges,
+        .n_x_edges = axis_edges(p, by_size, edges)};
+    dpe_draw_field(figure, &field);
 }
 
 /* What k pairs of each head hold: the median head, and all of them. */
@@ -252,9 +248,7 @@ void dpe_words_norms(struct dpe_page *page, const struct dpe_norms_result *resul
                         .r = result,
                         .of = of};
     double *heads = dpe_page_alloc(page, (size_t)(p.layers * p.heads), sizeof *heads);
-    if (!derive(page, &p) || heads == NULL) {
-        return;
-    }
+    derive(page, &p);
     const struct dpe_sheet_cell held = held_by(&p, of->k, heads);
     dpe_page_section(page, "Contribution of each pair");
     dpe_page_say(page, BLOCK_LEAD,

@@ -113,7 +113,7 @@ static void relate(const struct dpe_reading *reading, double base, int64_t n_pai
     for (int64_t j = 0; j < n_pairs; j++) {
         rotating += reading->inv_freq[j] > 0.0;
     }
-    for (int64_t j = 0; j < n_pairs && ratio != NULL; j++) {
+    for (int64_t j = 0; j < n_pairs; j++) {
         double plain = pow(base, -(double)j / rotating);
         ratio[j] = reading->inv_freq[j] > 0.0 ? reading->inv_freq[j] / plain : (double)NAN;
     }
@@ -134,7 +134,7 @@ static void draw_lines(struct dpe_page *page, const struct dpe_readings *reading
         }
         seen = reading->kind;
         relate(reading, first->base, readings->n_pairs, ratio);
-        for (int64_t j = 0; j < readings->n_pairs && ratio != NULL; j++) {
+        for (int64_t j = 0; j < readings->n_pairs; j++) {
             dpe_draw_row(drawn, name_of(page, readings, reading), j, ratio[j]);
         }
     }
@@ -205,8 +205,7 @@ void dpe_words_runtimes(struct dpe_page *page, const char *file,
                  readings->gguf ? " (llama.cpp reads the GGUF file; the others a config.json "
                                   "that says the same)"
                                 : "",
-                 readings->agree ? "All agree." : "They do not agree.",
-                 doubts.bytes != NULL ? doubts.bytes : "");
+                 readings->agree ? "All agree." : "They do not agree.", dpe_draw_text(&doubts));
     add_figure(page, "runtimes", "Frequencies in each runtime", readings);
     add_list(page, readings);
 }

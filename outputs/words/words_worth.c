@@ -194,7 +194,7 @@ void dpe_words_worth(struct dpe_page *page, const struct dpe_worth *w)
             continue;
         }
         lines[i].put(w, &words);
-        const char *text = words.n > 0 ? words.bytes : "";
+        const char *text = dpe_draw_text(&words);
         if (lines[i].label == NULL) {
             sheet = dpe_page_sheet(page, "short", "what:t|result:t", "%s", text);
         } else {

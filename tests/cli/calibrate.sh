@@ -65,7 +65,7 @@ calibrate raced || fail "--top-k auto: $(cat "$work/err")"
 [ -e "$work/raced/LOCK" ] && fail "a lock is left"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
-grep -q "(3 contexts of 4 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
+grep -q "(3 contexts of 4 samples, paired)" "$work/out" && grep -q "^\*  *8  " "$work/out" && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "the choice is not printed: $(cat "$work/out")"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"

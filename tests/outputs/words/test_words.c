@@ -37,8 +37,8 @@ static const struct dpe_suite_result compared = {.n = {METHODS, TASKS},
 /* The lines of a page: its sentences, and its sheet. */
 static void put_lines(const struct dpe_page *page, struct dpe_text *text)
 {
-    for (size_t i = 0; i < page->document.n; i++) {
-        const struct dpe_block *block = &page->document.blocks[i];
+    for (size_t i = 0; i < page->n; i++) {
+        const struct dpe_block *block = &page->blocks[i];
         if (block->kind != BLOCK_SHEET) {
             dpe_text_put(text, "%s\n", block->text);
             continue;
@@ -52,14 +52,12 @@ static void put_lines(const struct dpe_page *page, struct dpe_text *text)
 
 static void says(const struct dpe_worth *worth, const char *expected)
 {
-    struct dpe_error err = {0};
-    struct dpe_page page = {.err = &err};
+    struct dpe_page page = {0};
     struct dpe_text text = {0};
     dpe_words_worth(&page, worth);
-    assert_int_equal(page.status, DPE_OK);
     put_lines(&page, &text);
     const char *lines = text.bytes;
-    if (page.document.blocks[0].kind == BLOCK_LEAD) { /* the verdict */
+    if (page.blocks[0].kind == BLOCK_LEAD) { /* the verdict */
         lines = strchr(lines, '\n') + 1;
     }
     assert_string_equal(lines, expected);
@@ -288,12 +286,10 @@ static struct dpe_detect_words found(void)
 
 static void answers(const struct dpe_detect_words *of, bool printed, const char *expected)
 {
-    struct dpe_error err = {0};
-    struct dpe_page page = {.err = &err, .printed = printed};
+    struct dpe_page page = {.printed = printed};
     struct dpe_text text = {0};
     dpe_words_detect(&page, of);
-    assert_int_equal(page.status, DPE_OK);
-    assert_true(page.document.n <= 12);
+    assert_true(page.n <= 12);
     put_lines(&page, &text);
     assert_string_equal(text.n > 0 ? text.bytes : "", expected);
     dpe_text_free(&text);
@@ -342,8 +338,7 @@ static void answer_of_a_search(void **state)
     kept_minus[0].minus.low = kept_minus[0].minus.high = (double)NAN;
     kept_minus[0].p = 1.0;
     of = found();
-    struct dpe_error err = {0};
-    struct dpe_page page = {.err = &err, .printed = true};
+    struct dpe_page page = {.printed = true};
     struct dpe_text text = {0};
     dpe_words_detect(&page, &of);
     put_lines(&page, &text);
@@ -356,8 +351,7 @@ static void answer_of_a_search(void **state)
 /* Whether the answer has this line. */
 static void has_line(const struct dpe_detect_words *of, const char *expected, bool there)
 {
-    struct dpe_error err = {0};
-    struct dpe_page page = {.err = &err, .printed = true};
+    struct dpe_page page = {.printed = true};
     struct dpe_text text = {0};
     dpe_words_detect(&page, of);
     put_lines(&page, &text);
@@ -506,14 +500,13 @@ static void groups_that_may_be_chance(void **state)
 {
     static int64_t effective[4] = {64, 128, -1, 256};
     static uint8_t informative[4] = {0, 1, 0, 0};
-    struct dpe_error err = {0};
-    struct dpe_page page = {.err = &err, .printed = true};
+    struct dpe_page page = {.printed = true};
     const struct dpe_ranking_result ranking = {
         .n = {4, 3}, .effective = effective, .informative = informative};
     (void)state;
     dpe_words_noise(&page, &ranking);
-    assert_int_equal(page.document.n, 1);
-    assert_string_equal(page.document.blocks[0].text,
+    assert_int_equal(page.n, 1);
+    assert_string_equal(page.blocks[0].text,
                         "groups 0, 3: the lengths do not differ beyond noise, so rank 1 is a "
                         "matter of chance there; more --samples may help");
     dpe_page_free(&page);
