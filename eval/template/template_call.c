@@ -262,7 +262,8 @@ struct value dpe_template_call(struct render *render, struct value callee, struc
     } else if (callee.kind == KIND_LOOP) {
         result = dpe_template_call_loop(render, callee.loop, args);
     } else if (callee.kind == KIND_JOINER) {
-        result = callee.items->turn++ > 0 ? callee.items->at[0] : dpe_template_text("");
+        result = callee.items->used ? callee.items->at[0] : dpe_template_text("");
+        callee.items->used = true;
     } else if (callee.kind == KIND_METHOD) {
         result =
             dpe_template_apply(render, "method", callee.bound->method, callee.bound->self, args);
@@ -333,13 +334,6 @@ static struct value call_pairs(struct render *render, struct args *args)
     return made;
 }
 
-static struct value call_cycler(struct render *render, struct args *args)
-{
-    return args->n == 0 || args->named.n > 0
-               ? dpe_template_fail(render, "cycler() takes one value or more")
-               : dpe_template_list_of(render, KIND_CYCLER, args->at, args->n);
-}
-
 static struct value call_joiner(struct render *render, struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
@@ -395,7 +389,6 @@ const struct known dpe_template_functions[] = {
     {"dict", NULL, call_pairs, KIND_DICT},
     {"raise_exception", "message", call_raise},
     {"strftime_now", "$format", call_now},
-    {"cycler", NULL, call_cycler},
     {"joiner", "sep=", call_joiner},
     {NULL},
 };
@@ -410,32 +403,23 @@ const struct known *dpe_template_find(const struct known *table, struct dpe_span
     return table->name != NULL ? table : NULL;
 }
 
-/* In the first of some tables, the last of which is NULL, that has the name. */
-static const struct known *find_in(const struct known *const *tables, struct dpe_span name)
+const struct known *dpe_template_find_filter(struct dpe_span name)
 {
+    static const struct known *const tables[] = {
+        dpe_template_text_filters, dpe_template_list_filters, dpe_template_format_filters};
     const struct known *found = NULL;
-    for (; *tables != NULL && found == NULL; tables++) {
-        found = dpe_template_find(*tables, name);
+    for (size_t i = 0; i < 3 && found == NULL; i++) {
+        found = dpe_template_find(tables[i], name);
     }
     return found;
 }
 
-const struct known *dpe_template_find_filter(struct dpe_span name)
-{
-    static const struct known *const tables[] = {
-        dpe_template_text_filters, dpe_template_list_filters, dpe_template_format_filters, NULL};
-    return find_in(tables, name);
-}
-
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name)
 {
-    static const struct known *const tables[KIND_METHOD + 1][3] = {
-        [KIND_STRING] = {dpe_template_string_methods, dpe_template_class_methods},
-        [KIND_LIST] = {dpe_template_item_methods, dpe_template_list_methods},
-        [KIND_TUPLE] = {dpe_template_item_methods},
-        [KIND_DICT] = {dpe_template_dict_methods},
-        [KIND_LOOP] = {dpe_template_loop_methods},
-        [KIND_CYCLER] = {dpe_template_cycler_methods},
+    static const struct known *const tables[KIND_METHOD + 1] = {
+        [KIND_STRING] = dpe_template_string_methods, [KIND_LIST] = dpe_template_item_methods,
+        [KIND_TUPLE] = dpe_template_item_methods,    [KIND_DICT] = dpe_template_dict_methods,
+        [KIND_LOOP] = dpe_template_loop_methods,
     };
-    return find_in(tables[kind], name);
+    return tables[kind] != NULL ? dpe_template_find(tables[kind], name) : NULL;
 }

@@ -69,13 +69,6 @@ static struct value run_const(struct render *render, const struct node *node)
     return node->value;
 }
 
-static struct value run_none(struct render *render, const struct node *node)
-{
-    (void)render;
-    (void)node;
-    return dpe_template_none();
-}
-
 static struct value run_name(struct render *render, const struct node *node)
 {
     const struct value *value = dpe_template_lookup(render, node->name);
@@ -89,24 +82,14 @@ static struct value run_name(struct render *render, const struct node *node)
                : (struct value){.kind = KIND_UNDEFINED, .text = node->name};
 }
 
-/* list: the items of a list, or of a tuple */
-static struct value collect(struct render *render, const struct node *node, enum kind kind)
+/* list: the items; value: of the kind that they make, a list or a tuple */
+static struct value run_row(struct render *render, const struct node *node)
 {
-    struct value list = dpe_template_list(render, kind, 0);
+    struct value row = dpe_template_list(render, node->value.kind, 0);
     for (const struct node *item = node->list; item != NULL; item = item->next) {
-        dpe_template_add(render, list, dpe_template_eval(render, item));
+        dpe_template_add(render, row, dpe_template_eval(render, item));
     }
-    return list;
-}
-
-static struct value run_list(struct render *render, const struct node *node)
-{
-    return collect(render, node, KIND_LIST);
-}
-
-static struct value run_tuple(struct render *render, const struct node *node)
-{
-    return collect(render, node, KIND_TUPLE);
+    return row;
 }
 
 /* list: nodes of a key a and a value b */
@@ -134,16 +117,10 @@ static struct node *pair(struct parse *parse)
 static struct value number(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
-    char text[64];
-    if (token->text.n >= sizeof text) {
-        dpe_template_refuse(parse, token->line, "a number of %zu digits is not supported",
-                            token->text.n);
-    }
-    memcpy(text, token->text.s, token->text.n);
-    text[token->text.n] = '\0';
     parse->at++;
+    /* A NUL ends the source, and no letter follows a number there. */
     return token->kind == TOKEN_FLOAT
-               ? dpe_template_float(strtod(text, NULL))
+               ? dpe_template_float(strtod(token->text.s, NULL))
                : dpe_template_digits(&parse->render, token->text.s, token->text.n);
 }
 
@@ -195,13 +172,15 @@ static struct node *primary(struct parse *parse)
         node->value = number(parse);
     } else if (take_operator(parse, "(")) {
         if (take_operator(parse, ")")) {
-            node->run = run_tuple;
+            node->run = run_row;
+            node->value.kind = KIND_TUPLE;
             return node;
         }
         node = dpe_template_tuple(parse, dpe_template_expression);
         dpe_template_expect(parse, TOKEN_OPERATOR, ")");
     } else if (take_operator(parse, "[")) {
-        node->run = run_list;
+        node->run = run_row;
+        node->value.kind = KIND_LIST;
         node->list = dpe_template_several(parse, "]", dpe_template_expression);
     } else if (take_operator(parse, "{")) {
         node->run = run_dict;
@@ -332,7 +311,10 @@ static struct node *subscript(struct parse *parse, struct node *whole)
         if (i == 0 && is_operator(parse, "]")) {
             dpe_template_refuse(parse, node->line, "expected an index between [ and ]");
         }
-        *end = given ? dpe_template_expression(parse) : dpe_template_node(parse, run_none);
+        *end = given ? dpe_template_expression(parse) : dpe_template_node(parse, run_const);
+        if (!given) {
+            (*end)->value = dpe_template_none();
+        }
         end = &(*end)->next;
         more = more && i < 2 && take_operator(parse, ":");
         colons += more;
@@ -429,13 +411,6 @@ static struct value run_sign(struct render *render, const struct node *node)
     bool minus = node->op == OP_SUBTRACT;
     if (value.kind == KIND_FLOAT) {
         return dpe_template_float(minus ? -value.real : value.real);
-    }
-    if (value.kind == KIND_DIGITS) {
-        struct builder built = {0};
-        dpe_template_put(render, &built, "-", minus && value.text.s[0] != '-');
-        bool skip = minus && value.text.s[0] == '-';
-        dpe_template_put(render, &built, value.text.s + skip, value.text.n - skip);
-        return dpe_template_digits(render, built.bytes, built.n);
     }
     return dpe_template_binary(render, node->op, dpe_template_int(0), value);
 }
@@ -594,7 +569,8 @@ struct node *dpe_template_tuple(struct parse *parse, parses *one)
     if (!is_operator(parse, ",")) {
         return first;
     }
-    struct node *node = of(parse, run_tuple, first, NULL);
+    struct node *node = of(parse, run_row, first, NULL);
+    node->value.kind = KIND_TUPLE;
     struct node **end = &node->list;
     *end = first;
     while (take_operator(parse, ",")) {

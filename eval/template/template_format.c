@@ -60,38 +60,21 @@ static void put_number(struct render *render, struct builder *to, const struct f
     dpe_template_put_span(render, to, text);
 }
 
-/* d, x, X, o, b of an integer. */
+/* d, x, X, o of an integer. */
 static void put_integer(struct render *render, struct builder *to, const struct form *form,
                         struct value value)
 {
     char type = form->type == 0 || form->type == 'd' ? 'u' : form->type;
     if (value.kind == KIND_DIGITS) {
-        bool minus = value.text.s[0] == '-';
-        if (type != 'u') {
-            dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
-        }
-        char *long_digits = dpe_template_get(render, value.text.n + 1);
-        memcpy(long_digits, value.text.s + minus, value.text.n - minus);
-        put_number(render, to, form, minus, "", long_digits);
-        return;
+        dpe_template_fail(render, "an integer beyond 64 bits cannot be formatted");
     }
-    char digits[72];
+    char digits[32];
     const char pattern[] = {'%', 'l', 'l', type, '\0'};
     const char prefix[] = {'0', type, '\0'};
     bool minus = value.integer < 0;
     uint64_t size = minus ? 0 - (uint64_t)value.integer : (uint64_t)value.integer;
-    if (type == 'b') {
-        size_t n = 0;
-        for (int bit = 63; bit >= 0; bit--) {
-            if (n > 0 || bit == 0 || (size >> bit & 1) != 0) {
-                digits[n++] = (char)('0' + (size >> bit & 1));
-            }
-        }
-        digits[n] = '\0';
-    } else {
-        /* -Wformat-nonliteral: made above of one letter. */
-        snprintf(digits, sizeof digits, pattern, (unsigned long long)size);
-    }
+    /* -Wformat-nonliteral: made above of one letter. */
+    snprintf(digits, sizeof digits, pattern, (unsigned long long)size);
     put_number(render, to, form, minus, form->alternate && type != 'u' ? prefix : "", digits);
 }
 
@@ -333,7 +316,7 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         dpe_template_put(render, &digits, "", 1);
         put_number(render, to, &form, signbit(real) != 0, "", digits.bytes);
     } else if (number && value.kind != KIND_FLOAT &&
-               (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
+               (form.type == 0 || strchr("dxXo", form.type) != NULL)) {
         put_integer(render, to, &form, dpe_template_whole(value));
     } else {
         dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
@@ -479,59 +462,14 @@ struct value dpe_template_escape(struct render *render, struct value of)
     return escaped;
 }
 
-/* `how`: what is marked, too. */
 static struct value do_escape(struct render *render, struct args *args)
 {
-    args->of.markup = args->of.markup && args->how == 0;
     return dpe_template_escape(render, args->of);
-}
-
-/* Runs of letters, digits and '_'. */
-static struct value do_wordcount(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    int64_t words = 0;
-    bool inside = false;
-    dpe_template_step(render, text.n / 16);
-    for (size_t i = 0, n = 0; i < text.n; i += n) {
-        bool word = dpe_py_word(dpe_py_next(text.s + i, text.s + text.n, &n));
-        words += word && !inside;
-        inside = word;
-    }
-    return dpe_template_int(words);
-}
-
-/* At most `length` characters, the end's among them, unless only `leeway` more are there. */
-static struct value do_truncate(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    int64_t length = args->at[0].integer;
-    bool kill = dpe_template_truth(args->at[1]);
-    int64_t leeway = args->at[3].integer;
-    int64_t tail = (int64_t)dpe_template_characters(render, args->at[2].text);
-    int64_t n = (int64_t)dpe_template_characters(render, text);
-    if (length < tail || leeway < 0) {
-        dpe_template_fail(render, "truncate: expected a length of at least %lld", (long long)tail);
-    }
-    if (n - leeway <= length) {
-        return dpe_template_string(text);
-    }
-    text.n = dpe_template_offset(render, text, (size_t)(length - tail));
-    size_t space = kill ? 0 : text.n;
-    while (space > 0 && text.s[space - 1] != ' ') {
-        space--;
-    }
-    text.n = space > 0 ? space - 1 : text.n;
-    return dpe_template_binary(render, OP_ADD, dpe_template_string(text),
-                               dpe_template_string(args->at[2].text));
 }
 
 const struct known dpe_template_format_filters[] = {
     {"format", NULL, do_format},
     {"e", "", do_escape},
     {"escape", "", do_escape},
-    {"forceescape", "", do_escape, true},
-    {"wordcount", "", do_wordcount},
-    {"truncate", "#length=255,killwords=,$end='...',~#leeway=5", do_truncate},
     {NULL},
 };

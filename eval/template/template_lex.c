@@ -2,7 +2,6 @@
  * them. */
 #include "eval/template/template_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_NESTING = 64 };
@@ -188,40 +187,8 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-/* 0x1f, 0o17 and 0b11, with '_' between digits, as decimal digits; false when none begins here. */
-static bool based_token(struct lexer *lexer)
-{
-    const char *s = lexer->at;
-    char letter = s[0] == '0' ? (char)(s[1] | 0x20) : '0';
-    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-    uint64_t value = 0;
-    size_t n = 2;
-    for (size_t at = n; base > 0; n = ++at) {
-        at += s[at] == '_';
-        int digit = dpe_hex_digit(s[at]);
-        if (digit < 0 || digit >= base) {
-            break;
-        }
-        if (__builtin_mul_overflow(value, base, &value) ||
-            __builtin_add_overflow(value, digit, &value) || value > INT64_MAX) {
-            dpe_template_refuse(lexer->parse, lexer->line, "a number is larger than 64 bits");
-        }
-    }
-    if (n == 2 || is_name(s[n])) {
-        return false;
-    }
-    char *text = dpe_template_get(&lexer->parse->render, 24);
-    int length = snprintf(text, 24, "%llu", (unsigned long long)value);
-    add(lexer, TOKEN_INT, (struct dpe_span){text, (size_t)length});
-    lexer->at += n;
-    return true;
-}
-
 static void number_token(struct lexer *lexer)
 {
-    if (based_token(lexer)) {
-        return;
-    }
     const char *s = lexer->at;
     size_t n = strspn(s, DIGITS);
     bool real = s[n] == '.' && is_digit(s[n + 1]);

@@ -178,50 +178,6 @@ static struct value do_sort(struct render *render, struct args *args)
                   !dpe_template_truth(args->at[1]), dpe_template_truth(args->at[0]));
 }
 
-/* The item's member, or what stands for one that is not there. */
-static struct value grouper_of(struct render *render, struct value item, const struct args *args)
-{
-    struct value key = dpe_template_attribute(render, item, args->at[0]);
-    return key.kind == KIND_UNDEFINED && dpe_template_arg(args, 1) != NULL ? args->at[1] : key;
-}
-
-static bool same_group(struct render *render, struct value a, struct value b, bool folded)
-{
-    bool texts = folded && a.kind == KIND_STRING && b.kind == KIND_STRING;
-    return texts ? dpe_template_equal(render, dpe_template_case(render, a.text, LETTERS_LOWER),
-                                      dpe_template_case(render, b.text, LETTERS_LOWER))
-                 : dpe_template_equal(render, a, b);
-}
-
-/* (member, items that have it), sorted by it; texts that differ in case are one group, under the
- * first one's text. */
-static struct value do_groupby(struct render *render, struct args *args)
-{
-    struct items items = dpe_template_items(render, args->of);
-    bool folded = !dpe_template_truth(args->at[2]);
-    struct value keyed = dpe_template_list(render, KIND_LIST, items.n);
-    struct value groups = dpe_template_list(render, KIND_LIST, 0);
-    for (size_t i = 0; i < items.n; i++) {
-        const struct value both[] = {grouper_of(render, items.at[i], args), items.at[i]};
-        dpe_template_add(render, keyed, dpe_template_list_of(render, KIND_TUPLE, both, 2));
-    }
-    struct value first = dpe_template_int(0);
-    struct items in_order = *sorted(render, *keyed.items, &first, folded, false).items;
-    const struct items *last = NULL;
-    for (size_t i = 0; i < in_order.n; i++) {
-        const struct value *pair = in_order.at[i].items->at;
-        if (last == NULL || !same_group(render, last->at[0], pair[0], folded)) {
-            const struct value both[] = {pair[0], dpe_template_list(render, KIND_LIST, 0)};
-            struct value group = dpe_template_list_of(render, KIND_TUPLE, both, 2);
-            group.items->grouped = true;
-            dpe_template_add(render, groups, group);
-            last = group.items;
-        }
-        dpe_template_add(render, last->at[1], pair[1]);
-    }
-    return groups;
-}
-
 static struct value do_dictsort(struct render *render, struct args *args)
 {
     bool value = dpe_span_equal(args->at[1].text, dpe_span_of("value"));
@@ -265,54 +221,6 @@ static struct value do_sum(struct render *render, struct args *args)
         sum = dpe_template_binary(render, OP_ADD, sum, item);
     }
     return sum;
-}
-
-/* Rows of `size` items; the last is filled up. */
-static struct value do_batch(struct render *render, struct args *args)
-{
-    struct items items = dpe_template_items(render, args->of);
-    int64_t size = args->at[0].integer;
-    const struct value *fill = dpe_template_arg(args, 1);
-    struct value rows = dpe_template_list(render, KIND_LIST, items.n);
-    if (size < 1 || size > INT32_MAX) {
-        dpe_template_fail(render, "batch: expected a number of items from 1");
-    }
-    size_t width = (size_t)size;
-    for (size_t i = 0; i < items.n; i += width) {
-        size_t n = items.n - i < width ? items.n - i : width;
-        struct value row = dpe_template_list_of(render, KIND_LIST, items.at + i, n);
-        for (; fill != NULL && n < width; n++) {
-            dpe_template_step(render, 1);
-            dpe_template_add(render, row, *fill);
-        }
-        dpe_template_add(render, rows, row);
-    }
-    return generator(render, rows);
-}
-
-/* So many columns, as long as each other within one. */
-static struct value do_slice(struct render *render, struct args *args)
-{
-    struct items items = dpe_template_items(render, args->of);
-    int64_t slices = args->at[0].integer;
-    const struct value *fill = dpe_template_arg(args, 1);
-    if (slices < 1 || slices > INT32_MAX) {
-        dpe_template_fail(render, "slice: expected a number of slices from 1");
-    }
-    size_t n = (size_t)slices;
-    size_t longer = items.n % n;
-    struct value columns = dpe_template_list(render, KIND_LIST, 0);
-    for (size_t i = 0, at = 0; i < n; i++) {
-        dpe_template_step(render, 1);
-        size_t length = items.n / n + (i < longer);
-        struct value column = dpe_template_list_of(render, KIND_LIST, items.at + at, length);
-        at += length;
-        if (fill != NULL && i >= longer) {
-            dpe_template_add(render, column, *fill);
-        }
-        dpe_template_add(render, columns, column);
-    }
-    return generator(render, columns);
 }
 
 /* The first of the arguments, which is taken away. */
@@ -425,13 +333,10 @@ const struct known dpe_template_list_filters[] = {
     {"unique", "case_sensitive=,attribute=", do_unique},
     {"items", "", do_items},
     {"sort", "reverse=,case_sensitive=,attribute=", do_sort},
-    {"groupby", "attribute,default=,case_sensitive=", do_groupby},
     {"dictsort", "case_sensitive=,$by='key',reverse=", do_dictsort},
     {"min", "case_sensitive=,attribute=", do_extreme, false},
     {"max", "case_sensitive=,attribute=", do_extreme, true},
     {"sum", "attribute=,start=0", do_sum},
-    {"batch", "#linecount,~fill_with=", do_batch},
-    {"slice", "#slices,~fill_with=", do_slice},
     {"attr", "$name", do_attr},
     {"map", NULL, do_map},
     {"select", NULL, do_choose, SELECT},

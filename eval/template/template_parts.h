@@ -31,7 +31,6 @@ enum kind {
     KIND_DICT,
     KIND_ITERATOR,
     KIND_NAMESPACE,
-    KIND_CYCLER,
     KIND_JOINER, /**< called for the first time it is empty, then its text */
     KIND_LOOP,
     KIND_MACRO,
@@ -46,7 +45,7 @@ struct value {
         int64_t integer; /**< KIND_INT; KIND_BOOL: 0 or 1 */
         double real;
         struct dpe_span text; /**< KIND_STRING, KIND_DIGITS; of KIND_UNDEFINED: the missing name */
-        struct items *items;  /**< KIND_LIST, KIND_TUPLE; KIND_CYCLER, KIND_JOINER */
+        struct items *items;  /**< KIND_LIST, KIND_TUPLE, KIND_JOINER */
         struct pairs *pairs;  /**< KIND_DICT, KIND_NAMESPACE */
         struct iterator *iterator;
         struct loop *loop;
@@ -59,10 +58,7 @@ struct value {
 struct items {
     struct value *at;
     size_t n, capacity;
-    bool grouped; /**< of a tuple: groupby made it, so that its two have the names grouper and list
-                   */
-    size_t
-        turn; /**< of a cycler: of the item that is current; of a joiner: how often it was called */
+    bool used; /**< of a joiner: it was called */
 };
 struct pair {
     struct value key, value;
@@ -88,7 +84,6 @@ struct loop {
     int64_t depth;
     const struct node *node;
     struct scope *outer; /**< around the loop */
-    struct value last;   /**< what loop.changed was given last, as a tuple */
 };
 struct macro {
     const struct node *node;
@@ -254,8 +249,8 @@ struct parse {
     int soft;       /**< within {% if %}: what is not known is refused where it runs */
 };
 /** dpe_template_fail of a line. */
-void dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-    __attribute__((noreturn, format(printf, 3, 4)));
+#define dpe_template_refuse(parse, at_line, ...)                                                   \
+    ((parse)->render.line = (at_line), dpe_template_fail(&(parse)->render, __VA_ARGS__))
 /** Cut the source into parse->tokens; what is returned has its lines end in \n, and a NUL after
  * it.
  */
@@ -395,9 +390,8 @@ struct known {
 };
 extern const struct known dpe_template_text_filters[], dpe_template_list_filters[],
     dpe_template_format_filters[], dpe_template_tests[], dpe_template_functions[],
-    dpe_template_string_methods[], dpe_template_class_methods[], dpe_template_item_methods[],
-    dpe_template_list_methods[], dpe_template_dict_methods[], dpe_template_loop_methods[],
-    dpe_template_cycler_methods[];
+    dpe_template_string_methods[], dpe_template_item_methods[], dpe_template_dict_methods[],
+    dpe_template_loop_methods[];
 /** That of a name, or NULL. */
 const struct known *dpe_template_find(const struct known *table, struct dpe_span name);
 const struct known *dpe_template_find_filter(struct dpe_span name);
@@ -429,7 +423,7 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */
-enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL, LETTERS_SWAPPED };
+enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL };
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
 /** The lines of a text, with their ends where `ends`. */
 struct value dpe_template_lines(struct render *render, struct dpe_span text, bool ends);

@@ -58,20 +58,20 @@ struct value dpe_template_nothing(void)
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n)
 {
     bool minus = n > 0 && digits[0] == '-';
-    size_t zeros = strspn(digits + minus, "0");
-    const char *first = digits + minus + (zeros < n - minus ? zeros : n - minus);
-    size_t left = n - (size_t)(first - digits);
-    char text[24];
     int64_t integer = 0;
-    if (left < 20) {
-        snprintf(text, sizeof text, "%s%.*s", minus ? "-" : "", (int)left, first);
-        if (dpe_parse_int(left > 0 ? text : "0", INT64_MIN, INT64_MAX, &integer)) {
-            return dpe_template_int(integer);
-        }
+    bool fits = true;
+    for (size_t i = minus; i < n && fits; i++) {
+        int digit = minus ? '0' - digits[i] : digits[i] - '0';
+        fits = !__builtin_mul_overflow(integer, 10, &integer) &&
+               !__builtin_add_overflow(integer, digit, &integer);
     }
+    if (fits) {
+        return dpe_template_int(integer);
+    }
+    size_t zeros = strspn(digits + minus, "0");
     struct builder built = {0};
     dpe_template_put(render, &built, "-", minus);
-    dpe_template_put(render, &built, first, left);
+    dpe_template_put(render, &built, digits + minus + zeros, n - minus - zeros);
     return (struct value){.kind = KIND_DIGITS, .text = dpe_template_built(&built).text};
 }
 
@@ -196,7 +196,6 @@ const char *dpe_template_kind_name(struct value value)
         [KIND_DICT] = "a mapping",
         [KIND_ITERATOR] = "an iterator",
         [KIND_NAMESPACE] = "a namespace",
-        [KIND_CYCLER] = "a cycler",
         [KIND_JOINER] = "a joiner",
         [KIND_LOOP] = "a loop",
         [KIND_MACRO] = "a macro",
@@ -299,23 +298,6 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     return equal;
 }
 
-/* Numbers, one of which is beyond 64 bits. */
-static int compare_digits(struct value a, struct value b, double x, double y)
-{
-    bool both = a.kind == KIND_DIGITS && b.kind == KIND_DIGITS;
-    if (a.kind == KIND_INT || b.kind == KIND_INT) {
-        return a.kind == KIND_INT ? (y < 0.0) - (y > 0.0) : (x > 0.0) - (x < 0.0);
-    }
-    if (!both || (x < 0.0) != (y < 0.0)) {
-        return (x > y) - (x < y);
-    }
-    size_t n = a.text.n < b.text.n ? a.text.n : b.text.n;
-    int order = a.text.n != b.text.n ? (a.text.n > b.text.n) - (a.text.n < b.text.n)
-                                     : memcmp(a.text.s, b.text.s, n);
-    order = (order > 0) - (order < 0);
-    return x < 0.0 ? -order : order;
-}
-
 /* Lists or tuples: by the first items that differ, else by their number. */
 static int compare_items(struct render *render, const struct items *a, const struct items *b)
 {
@@ -348,9 +330,6 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
         return compare_items(render, a.items, b.items);
     }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
-        if (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) {
-            return compare_digits(a, b, x, y);
-        }
         if (a.kind == KIND_INT && b.kind == KIND_INT) {
             return (a.integer > b.integer) - (a.integer < b.integer);
         }
