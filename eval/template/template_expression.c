@@ -224,14 +224,13 @@ static struct value run_slice(struct render *render, const struct node *node)
 static struct value run_call(struct render *render, const struct node *node)
 {
     struct value callee = dpe_template_eval(render, node->a);
-    struct args *args = dpe_template_args(render, node->list);
+    struct args args;
+    dpe_template_args(render, node->list, &args);
     render->line = node->line;
     if (callee.kind == KIND_UNDEFINED && node->a->run == run_member) {
         dpe_template_fail(render, "the method '%.*s' is not supported", SHOWN(node->a->name));
     }
-    struct value result = dpe_template_call(render, callee, args);
-    dpe_template_drop_args(render, args);
-    return result;
+    return dpe_template_call(render, callee, &args);
 }
 
 bool dpe_template_is_call(const struct node *node)
@@ -243,14 +242,13 @@ bool dpe_template_is_call(const struct node *node)
 static struct value apply(struct render *render, const struct node *node, const char *what)
 {
     struct value value = dpe_template_eval(render, node->a);
-    struct args *args = dpe_template_args(render, node->list);
+    struct args args;
+    dpe_template_args(render, node->list, &args);
     render->line = node->line;
     if (node->known == NULL) {
         dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(node->name));
     }
-    struct value result = dpe_template_apply(render, what, node->known, value, args);
-    dpe_template_drop_args(render, args);
-    return result;
+    return dpe_template_apply(render, what, node->known, value, &args);
 }
 
 static struct value run_filter(struct render *render, const struct node *node)

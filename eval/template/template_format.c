@@ -125,9 +125,10 @@ struct source {
 static struct value next_of(struct render *render, struct source *from, const struct dpe_span *name)
 {
     if (name != NULL) {
-        const struct value *found = from->value.kind == KIND_DICT
-                                        ? dpe_template_named(render, from->value.pairs, *name)
-                                        : NULL;
+        const struct value *found =
+            from->value.kind == KIND_DICT
+                ? dpe_template_dict_get(render, from->value.pairs, dpe_template_string(*name))
+                : NULL;
         from->named = true;
         return found != NULL
                    ? *found
@@ -347,7 +348,8 @@ static struct value field_value(struct render *render, struct dpe_span name,
         }
         value = args->at[at];
     } else {
-        const struct value *named = dpe_template_named(render, &args->named, first);
+        const struct value *named =
+            dpe_template_dict_get(render, &args->named, dpe_template_string(first));
         if (named == NULL || named->kind == KIND_UNDEFINED) {
             dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
         }

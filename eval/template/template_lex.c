@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-enum { MAX_NESTING = 64 };
 #define DIGITS "0123456789"
 
 struct lexer {
@@ -13,8 +12,7 @@ struct lexer {
     const char *counted;  /* newlines before it are in `line` */
     int line;
     bool line_start; /* what ended here ended in a newline */
-    char open[MAX_NESTING];
-    int n_open;
+    int open;        /* brackets */
 };
 
 static int line_at(struct lexer *lexer, const char *at)
@@ -207,26 +205,6 @@ static void number_token(struct lexer *lexer)
     lexer->at += n;
 }
 
-/* Keeps what is open. */
-static void nest(struct lexer *lexer, char c)
-{
-    static const char opening[] = "([{";
-    static const char closing[] = ")]}";
-    const char *close = strchr(closing, c);
-    if (strchr(opening, c) != NULL) {
-        if (lexer->n_open == MAX_NESTING) {
-            dpe_template_refuse(lexer->parse, lexer->line, "more than %d brackets are open",
-                                MAX_NESTING);
-        }
-        lexer->open[lexer->n_open++] = c;
-    } else if (close != NULL) {
-        if (lexer->n_open == 0 || lexer->open[lexer->n_open - 1] != opening[close - closing]) {
-            dpe_template_refuse(lexer->parse, lexer->line, "unexpected '%c'", c);
-        }
-        lexer->n_open--;
-    }
-}
-
 static void operator_token(struct lexer *lexer)
 {
     static const char *const operators[] = {"//", "**", "==", "!=", "<=", ">=", "+", "-", "/",
@@ -235,7 +213,8 @@ static void operator_token(struct lexer *lexer)
     for (int i = 0; operators[i] != NULL; i++) {
         struct dpe_span text = dpe_span_of(operators[i]);
         if (strncmp(lexer->at, text.s, text.n) == 0) {
-            nest(lexer, text.s[0]);
+            lexer->open += text.n == 1 && strchr("([{", *text.s) != NULL;
+            lexer->open -= text.n == 1 && strchr(")]}", *text.s) != NULL && lexer->open > 0;
             add(lexer, TOKEN_OPERATOR, text);
             lexer->at += text.n;
             return;
@@ -256,7 +235,7 @@ static size_t end_length(const struct lexer *lexer, bool block, char *sign)
     const char *s = lexer->at;
     *sign = *s == '-' || block ? sign_at(s) : '\0';
     s += *sign != '\0';
-    bool ends = lexer->n_open == 0 && s[0] == (block ? '%' : '}') && s[1] == '}';
+    bool ends = lexer->open == 0 && s[0] == (block ? '%' : '}') && s[1] == '}';
     return ends ? (size_t)(s + 2 - lexer->at) : 0;
 }
 
@@ -264,7 +243,7 @@ static size_t end_length(const struct lexer *lexer, bool block, char *sign)
 static void lex_tag(struct lexer *lexer, bool block)
 {
     int begun = lexer->line;
-    lexer->n_open = 0;
+    lexer->open = 0;
     for (;;) {
         skip_space(lexer);
         line_at(lexer, lexer->at);

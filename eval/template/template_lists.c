@@ -226,9 +226,10 @@ static struct value do_sum(struct render *render, struct args *args)
 /* The first of the arguments, which is taken away. */
 static struct value take_first(struct args *args)
 {
-    bool there = args->n > 0;
-    args->n -= there;
-    return there ? *args->at++ : dpe_template_nothing();
+    struct value first = args->n > 0 ? args->at[0] : dpe_template_nothing();
+    args->n -= args->n > 0;
+    memmove(args->at, args->at + 1, args->n * sizeof *args->at);
+    return first;
 }
 
 /* map('filter', …) and map(attribute='name', default=…) */

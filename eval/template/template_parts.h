@@ -117,7 +117,6 @@ struct render {
     int depth;
     uint64_t steps, most_steps;
     struct scope *scope;
-    struct args *spare_args;
     int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
@@ -318,12 +317,6 @@ void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
 /** NULL when it is not there. */
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key);
-/** The same of a variable or an argument, whose key is a string; few of them count no step. */
-struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
-                                 struct dpe_span name);
-/** Set that of a name, likewise. */
-void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
-                       struct value value);
 struct value dpe_template_of_json(struct render *render, const json_t *json, int depth);
 
 const char *dpe_template_kind_name(struct value value);
@@ -365,15 +358,15 @@ struct value dpe_template_eval(struct render *render, const struct node *node);
 
 /* ------------------------------------------------------- calls, filters, tests, functions */
 
+enum { MOST_ARGS = 64 };
 /** Arguments as they are given, or bound: then at[i] is that of parameter i. */
 struct args {
-    struct value of;  /**< what stands before "|", "is" or "." */
-    struct value *at; /**< [n] by position */
-    size_t n, capacity;
+    struct value of;            /**< what stands before "|", "is" or "." */
+    struct value at[MOST_ARGS]; /**< [n] by position */
+    size_t n;
     struct pairs named;
-    uint64_t absent;   /**< bit i: parameter i was left out */
-    unsigned how;      /**< that of the struct known that is called */
-    struct args *next; /**< of those that are not in use */
+    uint64_t absent; /**< bit i: parameter i was left out */
+    unsigned how;    /**< that of the struct known that is called */
 };
 /** A filter, a test, a function or a method. A table of them ends with one without a name. */
 struct known {
@@ -398,10 +391,8 @@ const struct known *dpe_template_find_filter(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name);
 
-/** The arguments of a call; for dpe_template_drop_args when it has returned. */
-struct args *dpe_template_args(struct render *render, const struct node *list);
-/** Nobody looks at them any more: their memory is that of others. */
-void dpe_template_drop_args(struct render *render, struct args *args);
+/** The arguments of a call. */
+void dpe_template_args(struct render *render, const struct node *list, struct args *args);
 struct value dpe_template_call(struct render *render, struct value callee, struct args *args);
 /** Call it with the arguments bound to its parameters; fails when one is missing, unknown, given
  * twice, too many or of another kind. `what` names it in messages: "filter". */

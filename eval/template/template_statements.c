@@ -31,7 +31,7 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 {
     const struct value *value = NULL;
     for (const struct scope *at = render->scope; at != NULL && value == NULL; at = at->outer) {
-        value = dpe_template_named(render, &at->variables, name);
+        value = dpe_template_dict_get(render, &at->variables, dpe_template_string(name));
     }
     return value;
 }
@@ -81,7 +81,8 @@ static void assign(struct render *render, const struct node *target, struct valu
         return;
     }
     if (target->member.n == 0) {
-        dpe_template_name(render, &render->scope->variables, target->name, value);
+        dpe_template_dict_set(render, &render->scope->variables, dpe_template_string(target->name),
+                              value);
         return;
     }
     const struct value *space = dpe_template_lookup(render, target->name);
@@ -92,7 +93,7 @@ static void assign(struct render *render, const struct node *target, struct valu
     if (target->member.s[0] == '_') {
         dpe_template_fail(render, "a namespace has no member whose name begins with '_'");
     }
-    dpe_template_name(render, space->pairs, target->member, value);
+    dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
 }
 
 /* --------------------------------------------------------------------------------------- bodies */
@@ -284,8 +285,8 @@ static void run_loop(struct render *render, const struct node *node, struct valu
         dpe_template_step(render, 1);
         loop->index = i;
         own = render->scope = next_scope(render, own, outer, &macros);
-        dpe_template_name(render, &own->variables, dpe_span_of("loop"),
-                          (struct value){.kind = KIND_LOOP, .loop = loop});
+        dpe_template_dict_set(render, &own->variables, dpe_template_text("loop"),
+                              (struct value){.kind = KIND_LOOP, .loop = loop});
         assign(render, node->c, loop->over.at[i]);
         run(render, node->body);
         stop = render->flow == FLOW_BREAK;

@@ -126,50 +126,28 @@ struct value dpe_template_dict(struct render *render, enum kind kind, const stru
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key)
 {
-    dpe_template_step(render, pairs->n / 16);
+    bool text = key.kind == KIND_STRING;
+    dpe_template_step(render, pairs->n / 16 + (text ? key.text.n / 64 : 0));
     for (size_t i = 0; i < pairs->n; i++) {
-        if (dpe_template_equal(render, pairs->at[i].key, key)) {
+        struct value other = pairs->at[i].key;
+        if (text ? other.kind == KIND_STRING && dpe_span_equal(other.text, key.text)
+                 : dpe_template_equal(render, other, key)) {
             return &pairs->at[i].value;
         }
     }
     return NULL;
 }
 
-struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
-                                 struct dpe_span name)
+void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
+                           struct value value)
 {
-    dpe_template_step(render, pairs->n / 16 + name.n / 64);
-    for (size_t i = 0; i < pairs->n; i++) {
-        const struct value *key = &pairs->at[i].key;
-        if (key->kind == KIND_STRING && dpe_span_equal(key->text, name)) {
-            return &pairs->at[i].value;
-        }
-    }
-    return NULL;
-}
-
-/* To what is there, or a new pair. */
-static void set(struct render *render, struct pairs *pairs, struct value *there, struct value key,
-                struct value value)
-{
+    struct value *there = dpe_template_dict_get(render, pairs, key);
     if (there != NULL) {
         *there = value;
         return;
     }
     dpe_template_room(render, &pairs->at, pairs->n, &pairs->capacity, 1, sizeof *pairs->at);
     pairs->at[pairs->n++] = (struct pair){key, value};
-}
-
-void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
-                           struct value value)
-{
-    set(render, pairs, dpe_template_dict_get(render, pairs, key), key, value);
-}
-
-void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
-                       struct value value)
-{
-    set(render, pairs, dpe_template_named(render, pairs, name), dpe_template_string(name), value);
 }
 
 void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pairs *from)
