@@ -215,7 +215,7 @@ static void operator_token(struct lexer *lexer)
         if (strncmp(lexer->at, text.s, text.n) == 0) {
             lexer->open += text.n == 1 && strchr("([{", *text.s) != NULL;
             lexer->open -= text.n == 1 && strchr(")]}", *text.s) != NULL && lexer->open > 0;
-            add(lexer, TOKEN_OPERATOR, text);
+            add(lexer, TOKEN_SIGN, text);
             lexer->at += text.n;
             return;
         }
@@ -250,7 +250,7 @@ static void lex_tag(struct lexer *lexer, bool block)
         char sign = '\0';
         size_t n = end_length(lexer, block, &sign);
         if (n > 0) {
-            add(lexer, block ? TOKEN_BLOCK_END : TOKEN_PRINT_END, (struct dpe_span){"", 0});
+            add(lexer, TOKEN_SIGN, dpe_span_of(block ? "%}" : "}}"));
             lexer->at += n;
             close_tag(lexer, sign, block);
             return;
@@ -362,7 +362,7 @@ struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t
         if (at[1] == '#') {
             skip_comment(&lexer);
         } else if (at[1] == '{' || !lex_raw(&lexer, at)) {
-            add(&lexer, at[1] == '%' ? TOKEN_BLOCK : TOKEN_PRINT, (struct dpe_span){"", 0});
+            add(&lexer, TOKEN_SIGN, (struct dpe_span){at, 2});
             lex_tag(&lexer, at[1] == '%');
         }
     }
@@ -396,55 +396,49 @@ const struct token *dpe_template_token(const struct parse *parse)
     return &parse->tokens[parse->at];
 }
 
-bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text)
+bool dpe_template_token_is(const struct token *token, const char *text)
 {
-    const struct token *token = dpe_template_token(parse);
-    return token->kind == kind && (text == NULL || dpe_span_equal(token->text, dpe_span_of(text)));
+    return (token->kind == TOKEN_NAME || token->kind == TOKEN_SIGN) &&
+           dpe_span_equal(token->text, dpe_span_of(text));
 }
 
-bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text)
+bool dpe_template_is(const struct parse *parse, const char *text)
 {
-    bool is = dpe_template_is(parse, kind, text);
+    return dpe_template_token_is(dpe_template_token(parse), text);
+}
+
+bool dpe_template_take(struct parse *parse, const char *text)
+{
+    bool is = dpe_template_is(parse, text);
     parse->at += is;
     return is;
 }
 
-static const char *token_name(enum token_kind kind)
+void dpe_template_expected(struct parse *parse, const char *what)
 {
-    static const char *const names[] = {
-        [TOKEN_END] = "the end of the template",
-        [TOKEN_DATA] = "text",
-        [TOKEN_PRINT] = "text",
-        [TOKEN_PRINT_END] = "}}",
-        [TOKEN_BLOCK] = "text",
-        [TOKEN_BLOCK_END] = "%}",
-        [TOKEN_NAME] = "a name",
-        [TOKEN_STRING] = "a string",
-        [TOKEN_INT] = "a token",
-        [TOKEN_FLOAT] = "a token",
-        [TOKEN_OPERATOR] = "a token",
-    };
-    return names[kind];
+    const struct token *token = dpe_template_token(parse);
+    struct dpe_span found = token->kind == TOKEN_END      ? dpe_span_of("the end of the template")
+                            : token->kind == TOKEN_DATA   ? dpe_span_of("text")
+                            : token->kind == TOKEN_STRING ? dpe_span_of("a string")
+                                                          : token->text;
+    dpe_template_refuse(parse, token->line, "expected %s, found %.*s", what, SHOWN(found));
 }
 
-void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text)
+void dpe_template_expect(struct parse *parse, const char *text)
 {
-    if (dpe_template_take(parse, kind, text)) {
-        return;
+    if (!dpe_template_take(parse, text)) {
+        dpe_template_expected(parse, text);
     }
-    const struct token *token = dpe_template_token(parse);
-    bool show = token->kind == TOKEN_NAME || token->kind == TOKEN_OPERATOR ||
-                token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT;
-    struct dpe_span found = show ? token->text : dpe_span_of(token_name(token->kind));
-    dpe_template_refuse(parse, token->line, "expected %s, found %.*s",
-                        text != NULL ? text : token_name(kind), SHOWN(found));
 }
 
 struct dpe_span dpe_template_take_name(struct parse *parse)
 {
-    struct dpe_span name = dpe_template_token(parse)->text;
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
-    return name;
+    const struct token *token = dpe_template_token(parse);
+    if (token->kind != TOKEN_NAME) {
+        dpe_template_expected(parse, "a name");
+    }
+    parse->at++;
+    return token->text;
 }
 
 void dpe_template_deeper(struct parse *parse, int line, int most, const char *what)

@@ -223,15 +223,11 @@ struct dpe_template {
 enum token_kind {
     TOKEN_END,
     TOKEN_DATA,
-    TOKEN_PRINT,     /**< {{ */
-    TOKEN_PRINT_END, /**< }} */
-    TOKEN_BLOCK,     /**< {% */
-    TOKEN_BLOCK_END, /**< %} */
+    TOKEN_SIGN, /**< an operator, a bracket, or where a tag begins or ends: {{ }} {% %} */
     TOKEN_NAME,
     TOKEN_STRING, /**< unescaped */
     TOKEN_INT,
     TOKEN_FLOAT,
-    TOKEN_OPERATOR,
 };
 struct token {
     enum token_kind kind;
@@ -258,9 +254,14 @@ struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t
 struct node *dpe_template_node(struct parse *parse, runs *run);
 /** Reading tokens. */
 const struct token *dpe_template_token(const struct parse *parse);
-bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text);
-bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text);
-void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text);
+/** Whether a token, or the next one, is this name or sign; the next one is taken then. */
+bool dpe_template_token_is(const struct token *token, const char *text);
+bool dpe_template_is(const struct parse *parse, const char *text);
+bool dpe_template_take(struct parse *parse, const char *text);
+/** Take the name or sign that has to stand here. */
+void dpe_template_expect(struct parse *parse, const char *text);
+/** Refuse the next token, in place of which `what` was expected. */
+void dpe_template_expected(struct parse *parse, const char *what) __attribute__((noreturn));
 /** The name that has to stand here. */
 struct dpe_span dpe_template_take_name(struct parse *parse);
 /** One level deeper, of at most so many; parse->depth-- leaves it. */

@@ -42,14 +42,14 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 static struct node *target(struct parse *parse)
 {
     struct node *node = dpe_template_node(parse, NULL);
-    if (!dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+    if (!dpe_template_take(parse, "(")) {
         node->name = dpe_template_take_name(parse);
         return node;
     }
     dpe_template_deeper(parse, node->line, MAX_BLOCKS, "targets are");
     node = dpe_template_tuple(parse, target);
     parse->depth--;
-    dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+    dpe_template_expect(parse, ")");
     return node;
 }
 
@@ -57,7 +57,7 @@ static struct node *target(struct parse *parse)
 static struct node *set_target(struct parse *parse)
 {
     struct node *node = target(parse);
-    if (node->list == NULL && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
+    if (node->list == NULL && dpe_template_take(parse, ".")) {
         node->member = dpe_template_take_name(parse);
     }
     return node;
@@ -140,12 +140,11 @@ static struct value run_print(struct render *render, const struct node *node)
 /* Whether a tag with one of these words stands here. */
 static bool at_word(const struct parse *parse, const char *const *words)
 {
-    if (!dpe_template_is(parse, TOKEN_BLOCK, NULL)) {
+    if (!dpe_template_is(parse, "{%")) {
         return false;
     }
     const struct token *token = dpe_template_token(parse) + 1;
-    while (*words != NULL &&
-           !(token->kind == TOKEN_NAME && dpe_span_equal(token->text, dpe_span_of(*words)))) {
+    while (*words != NULL && !dpe_template_token_is(token, *words)) {
         words++;
     }
     return *words != NULL;
@@ -171,10 +170,10 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
         parse->at++;
         if (token->kind == TOKEN_DATA) {
             node->name = token->text;
-        } else if (token->kind == TOKEN_PRINT) {
+        } else if (dpe_template_token_is(token, "{{")) {
             node->run = run_print;
             node->a = dpe_template_tuple(parse, dpe_template_expression);
-            dpe_template_expect(parse, TOKEN_PRINT_END, NULL);
+            dpe_template_expect(parse, "}}");
         } else {
             node = statement(parse);
         }
@@ -187,7 +186,7 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
 
 static void end_tag(struct parse *parse)
 {
-    dpe_template_expect(parse, TOKEN_BLOCK_END, NULL);
+    dpe_template_expect(parse, "%}");
 }
 
 /* The end of a block's tag, its body, and the tag {% word %} that ends it. */
@@ -196,8 +195,8 @@ static void block(struct parse *parse, struct node *node, const char *word)
     const char *const words[] = {word, NULL};
     end_tag(parse);
     node->body = dpe_template_body(parse, words, node->line);
-    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-    dpe_template_expect(parse, TOKEN_NAME, word);
+    dpe_template_expect(parse, "{%");
+    dpe_template_expect(parse, word);
     end_tag(parse);
 }
 
@@ -238,9 +237,9 @@ static void parse_if(struct parse *parse, struct node *node)
         branch->body = dpe_template_body(parse, last ? after_else : words, node->line);
         *end = branch;
         end = &branch->next;
-        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-        last = dpe_template_is(parse, TOKEN_NAME, "else");
-        more = !dpe_template_is(parse, TOKEN_NAME, "endif");
+        dpe_template_expect(parse, "{%");
+        last = dpe_template_is(parse, "else");
+        more = !dpe_template_is(parse, "endif");
         parse->at++;
     }
     parse->soft--;
@@ -332,23 +331,23 @@ static void parse_for(struct parse *parse, struct node *node)
     static const char *const words[] = {"endfor", "else", NULL};
     static const char *const after_else[] = {"endfor", NULL};
     node->c = dpe_template_tuple(parse, target);
-    dpe_template_expect(parse, TOKEN_NAME, "in");
+    dpe_template_expect(parse, "in");
     node->a = dpe_template_tuple(parse, dpe_template_plain);
-    if (dpe_template_take(parse, TOKEN_NAME, "if")) {
+    if (dpe_template_take(parse, "if")) {
         node->b = dpe_template_expression(parse);
     }
-    node->recursive = dpe_template_take(parse, TOKEN_NAME, "recursive");
+    node->recursive = dpe_template_take(parse, "recursive");
     end_tag(parse);
     parse->in_loop++;
     node->body = dpe_template_body(parse, words, node->line);
     parse->in_loop--;
-    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-    if (dpe_template_take(parse, TOKEN_NAME, "else")) {
+    dpe_template_expect(parse, "{%");
+    if (dpe_template_take(parse, "else")) {
         end_tag(parse);
         node->other = dpe_template_body(parse, after_else, node->line);
-        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+        dpe_template_expect(parse, "{%");
     }
-    dpe_template_expect(parse, TOKEN_NAME, "endfor");
+    dpe_template_expect(parse, "endfor");
     end_tag(parse);
 }
 
@@ -381,7 +380,7 @@ static struct value run_set(struct render *render, const struct node *node)
 static void parse_set(struct parse *parse, struct node *node)
 {
     node->c = dpe_template_tuple(parse, set_target);
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+    if (dpe_template_take(parse, "=")) {
         node->a = dpe_template_tuple(parse, dpe_template_expression);
         end_tag(parse);
         return;
@@ -415,13 +414,13 @@ static struct value run_with(struct render *render, const struct node *node)
 static void parse_with(struct parse *parse, struct node *node)
 {
     struct node **end = &node->list;
-    while (!dpe_template_is(parse, TOKEN_BLOCK_END, NULL)) {
+    while (!dpe_template_is(parse, "%}")) {
         if (end != &node->list) {
-            dpe_template_expect(parse, TOKEN_OPERATOR, ",");
+            dpe_template_expect(parse, ",");
         }
         *end = dpe_template_node(parse, run_set);
         (*end)->c = target(parse);
-        dpe_template_expect(parse, TOKEN_OPERATOR, "=");
+        dpe_template_expect(parse, "=");
         (*end)->a = dpe_template_expression(parse);
         end = &(*end)->next;
     }
@@ -458,7 +457,7 @@ static struct node *parameter(struct parse *parse)
 {
     struct node *node = dpe_template_node(parse, NULL);
     node->name = dpe_template_take_name(parse);
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+    if (dpe_template_take(parse, "=")) {
         node->a = dpe_template_expression(parse);
     }
     return node;
@@ -484,7 +483,7 @@ static void parse_macro(struct parse *parse, struct node *node)
     node->c = dpe_template_node(parse, NULL);
     macro->name = node->c->name = dpe_template_take_name(parse);
     macro->line = node->line;
-    dpe_template_expect(parse, TOKEN_OPERATOR, "(");
+    dpe_template_expect(parse, "(");
     macro->list = dpe_template_several(parse, ")", parameter);
     node->a = macro;
     macro_body(parse, macro, "endmacro");
@@ -497,7 +496,7 @@ static void parse_call(struct parse *parse, struct node *node)
     struct node *macro = dpe_template_node(parse, run_macro);
     macro->name = macro->keyword = dpe_span_of("caller");
     macro->line = node->line;
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+    if (dpe_template_take(parse, "(")) {
         macro->list = dpe_template_several(parse, ")", parameter);
     }
     node->a = dpe_template_unary(parse);
