@@ -232,83 +232,62 @@ static struct value take_first(struct args *args)
     return first;
 }
 
-/* map('filter', …) and map(attribute='name', default=…) */
-static struct value do_map(struct render *render, struct args *args)
+enum each { MAP = 1, REJECT = 2, BY_ATTRIBUTE = 4 };
+
+/* The arguments of map(attribute='name', default=…). */
+static void take_named(struct render *render, const struct pairs *named, struct value *path,
+                       struct value *fallback)
 {
-    const struct value *path = NULL;
-    const struct value *fallback = NULL;
-    struct value list = dpe_template_list(render, KIND_LIST, 0);
-    if (!dpe_template_truth(args->of)) {
-        return generator(render, list);
-    }
-    for (size_t i = 0; i < args->named.n && args->n == 0; i++) {
-        const struct pair *named = &args->named.at[i];
-        struct dpe_span key = named->key.text;
-        if (dpe_span_equal(key, dpe_span_of("attribute"))) {
-            path = &named->value;
-        } else if (dpe_span_equal(key, dpe_span_of("default"))) {
-            fallback = &named->value;
-        } else {
+    for (size_t i = 0; i < named->n; i++) {
+        struct dpe_span key = named->at[i].key.text;
+        bool attribute = dpe_span_equal(key, dpe_span_of("attribute"));
+        if (!attribute && !dpe_span_equal(key, dpe_span_of("default"))) {
             dpe_template_fail(render, "the filter 'map' has no argument '%.*s'", SHOWN(key));
         }
+        *(attribute ? path : fallback) = named->at[i].value;
     }
-    const struct known *filter = NULL;
-    struct args rest = *args;
-    if (path == NULL) {
-        struct dpe_span name = dpe_template_letters(render, take_first(&rest), dpe_span_of("name"));
-        filter = dpe_template_find_filter(name);
-        if (filter == NULL) {
-            dpe_template_fail(render, "map: the filter '%.*s' is not supported", SHOWN(name));
-        }
-    }
-    struct items items = dpe_template_items(render, args->of);
-    for (size_t i = 0; i < items.n; i++) {
-        dpe_template_step(render, 1);
-        struct value value = filter != NULL
-                                 ? dpe_template_apply(render, "filter", filter, items.at[i], &rest)
-                                 : dpe_template_attribute(render, items.at[i], *path);
-        bool missing = value.kind == KIND_UNDEFINED && filter == NULL && fallback != NULL;
-        dpe_template_add(render, list, missing ? *fallback : value);
-    }
-    return generator(render, list);
 }
 
-enum choice { SELECT = 0, REJECT = 1, BY_ATTRIBUTE = 2 };
-
-/* The items for which the test (none: truth) holds or does not. */
-static struct value do_choose(struct render *render, struct args *args)
+/* Of each item what a filter makes of it, or its member; or the items for which a test (none:
+ * truth), of themselves or of a member, holds or does not. */
+static struct value do_each(struct render *render, struct args *args)
 {
-    bool by_attribute = (args->how & BY_ATTRIBUTE) != 0;
-    bool wanted = (args->how & REJECT) == 0;
+    bool map = (args->how & MAP) != 0;
     struct value list = dpe_template_list(render, KIND_LIST, 0);
     /* jinja2 looks at nothing else where the value is false: none, too, has no items then. */
     if (!dpe_template_truth(args->of)) {
         return generator(render, list);
     }
-    struct items items = dpe_template_items(render, args->of);
-    const struct known *test = NULL;
     struct args rest = *args;
-    if (by_attribute && rest.n == 0) {
-        dpe_template_fail(render, "expected the name of an attribute");
+    struct value path = dpe_template_none();
+    struct value fallback = dpe_template_nothing();
+    if ((args->how & BY_ATTRIBUTE) != 0) {
+        path = take_first(&rest);
+    } else if (map && rest.n == 0) {
+        take_named(render, &rest.named, &path, &fallback);
     }
-    struct value path = by_attribute ? take_first(&rest) : dpe_template_none();
-    if (rest.n > 0) {
-        struct dpe_span name = dpe_template_letters(render, take_first(&rest), dpe_span_of("test"));
-        test = dpe_template_find(dpe_template_tests, name);
-        if (test == NULL) {
-            dpe_template_fail(render, "the test '%.*s' is not supported here", SHOWN(name));
+    const char *what = map ? "filter" : "test";
+    const struct known *known = NULL;
+    if (rest.n > 0 || (map && path.kind == KIND_NONE)) {
+        struct dpe_span name = dpe_template_letters(render, take_first(&rest), dpe_span_of(what));
+        known = map ? dpe_template_find_filter(name) : dpe_template_find(dpe_template_tests, name);
+        if (known == NULL) {
+            dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(name));
         }
-    } else if (rest.named.n > 0) {
+    } else if (!map && rest.named.n > 0) {
         dpe_template_fail(render, "the test has no argument '%.*s'",
                           SHOWN(rest.named.at[0].key.text));
     }
+    struct items items = dpe_template_items(render, args->of);
     for (size_t i = 0; i < items.n; i++) {
         dpe_template_step(render, 1);
         struct value value = dpe_template_attribute(render, items.at[i], path);
-        if (test != NULL) {
-            value = dpe_template_apply(render, "test", test, value, &rest);
-        }
-        if (dpe_template_truth(value) == wanted) {
+        value = known != NULL ? dpe_template_apply(render, what, known, value, &rest) : value;
+        bool missing = known == NULL && value.kind == KIND_UNDEFINED;
+        if (map) {
+            dpe_template_add(render, list,
+                             missing && fallback.kind != KIND_UNDEFINED ? fallback : value);
+        } else if (dpe_template_truth(value) == ((args->how & REJECT) == 0)) {
             dpe_template_add(render, list, items.at[i]);
         }
     }
@@ -339,10 +318,10 @@ const struct known dpe_template_list_filters[] = {
     {"max", "case_sensitive=,attribute=", do_extreme, true},
     {"sum", "attribute=,start=0", do_sum},
     {"attr", "$name", do_attr},
-    {"map", NULL, do_map},
-    {"select", NULL, do_choose, SELECT},
-    {"reject", NULL, do_choose, REJECT},
-    {"selectattr", NULL, do_choose, SELECT | BY_ATTRIBUTE},
-    {"rejectattr", NULL, do_choose, REJECT | BY_ATTRIBUTE},
+    {"map", NULL, do_each, MAP},
+    {"select", NULL, do_each},
+    {"reject", NULL, do_each, REJECT},
+    {"selectattr", NULL, do_each, BY_ATTRIBUTE},
+    {"rejectattr", NULL, do_each, REJECT | BY_ATTRIBUTE},
     {NULL},
 };
