@@ -89,14 +89,8 @@ static void put_real(struct render *render, struct builder *to, const struct for
     bool minus = signbit(real) != 0 && !isnan(real);
     double size = fabs(real) * (form->type == '%' ? 100.0 : 1.0);
     snprintf(pattern, sizeof pattern, "%%%s.*%c", form->alternate ? "#" : "", type);
-    if (!isfinite(real)) {
-        bool upper = type == 'E' || type == 'F' || type == 'G';
-        snprintf(digits, sizeof digits, "%s",
-                 isnan(real) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
-    } else {
-        /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
-        snprintf(digits, sizeof digits, pattern, places, size);
-    }
+    /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
+    snprintf(digits, sizeof digits, pattern, places, size);
     dpe_append(digits, sizeof digits, "%s", form->type == '%' ? "%" : "");
     put_number(render, to, form, minus, "", digits);
 }

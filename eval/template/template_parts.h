@@ -117,7 +117,6 @@ struct render {
     int depth;
     uint64_t steps, most_steps;
     struct scope *scope;
-    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
     enum flow flow;
