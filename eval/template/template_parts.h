@@ -121,10 +121,8 @@ struct render {
     struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
     enum flow flow;
     const struct tm *now;
-    /* The last text that an index was looked for in: its characters, and where one of them begins.
-     */
-    struct dpe_span walked;
-    size_t walked_characters, walked_index, walked_byte;
+    struct dpe_span counted; /**< the last text whose characters were counted */
+    size_t counted_characters;
 };
 
 /** Leave with "WHERE: line N: …" in `err`. It has the type of a value for the place of one. */
