@@ -115,9 +115,9 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
     /* The library reads the ends of chunks more loosely than others do. */
     exchange->close = status != 0 || head.encodings > 0;
     if (status == 0) {
-        status = dpe_guard_who(&http->rules, &head, &why);
+        status = dpe_guard_who(http->world->args, http->local, &head, &why);
         exchange->foreign =
-            status == 0 || status == 415 ? dpe_guard_foreign(&http->rules, &head) : NULL;
+            status == 0 || status == 415 ? dpe_guard_foreign(http->world->args, &head) : NULL;
     }
     if (status != 0) {
         exchange->close = true;

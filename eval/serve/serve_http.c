@@ -452,26 +452,18 @@ static unsigned most_connections(void)
     return limit.rlim_cur > there + LEAST ? (unsigned)(limit.rlim_cur - there) : LEAST;
 }
 
-/* Who may ask a server that listens on this address. */
-static void set_rules(struct dpe_serve_http *http, const struct addrinfo *address)
+/* Whether the server listens on an address of this machine alone. */
+static bool is_local(const struct dpe_serve_world *world, const struct addrinfo *address)
 {
-    const struct dpe_serve_arguments *args = http->world->args;
     char text[INET6_ADDRSTRLEN] = "";
     getnameinfo(address->ai_addr, address->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
-    http->rules = (struct dpe_guard_rules){
-        .local = dpe_guard_is_loopback(text),
-        .address = args->host,
-        .hosts = args->hosts,
-        .n_hosts = args->n_hosts,
-        .origins = args->origins,
-        .n_origins = args->n_origins,
-    };
-    if (!http->rules.local && http->world->n_keys == 0) {
+    const bool local = dpe_guard_is_loopback(text);
+    if (!local && world->n_keys == 0) {
         dpe_log_warning("%s is no address of this machine alone, and there is no --api-key-file: "
-                        "whoever reaches "
-                        "it may ask",
-                        args->host);
+                        "whoever reaches it may ask",
+                        world->args->host);
     }
+    return local;
 }
 
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
@@ -495,7 +487,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     pthread_mutex_init(&http->clients.lock, NULL);
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
-    set_rules(http, address);
+    http->local = is_local(world, address);
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
                      MHD_USE_POLL | MHD_USE_ITC |
                      (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);

@@ -153,7 +153,7 @@ struct dpe_serve_http {
     const struct dpe_serve_world *world;
     struct dpe_serve_engine *engine;
     struct MHD_Daemon *daemon;
-    struct dpe_guard_rules rules;
+    bool local; /* it listens on a loopback address: names of this machine alone are hosts */
     size_t body_limit;
     uint64_t memory; /* bytes that all requests may hold */
     atomic_uint_fast64_t
