@@ -319,51 +319,32 @@ static void put_formed(struct render *render, struct builder *to, struct value v
     }
 }
 
-/* The value of a field's name: an argument, then members and items. */
+/* The argument that a field names. */
 static struct value field_value(struct render *render, struct dpe_span name,
                                 const struct args *args, int64_t *next)
 {
-    size_t n = 0;
-    while (n < name.n && name.s[n] != '.' && name.s[n] != '[') {
-        n++;
-    }
-    struct dpe_span first = {name.s, n};
-    const char *digits = first.s;
-    struct value value = dpe_template_nothing();
-    bool numbered = n > 0 && strspn(digits, "0123456789") >= n;
-    if (n == 0 || numbered) {
+    const char *digits = name.s;
+    bool numbered = name.n > 0 && strspn(digits, "0123456789") >= name.n;
+    if (name.n == 0 || numbered) {
         if ((*next > 0 && numbered) || (*next < 0 && !numbered)) {
             dpe_template_fail(render, "format(): fields with and without numbers");
         }
-        int64_t at = numbered ? read_width(render, &digits, first.s + n) : *next;
+        int64_t at = numbered ? read_width(render, &digits, name.s + name.n) : *next;
         *next = numbered ? -1 : *next + 1;
         if (at >= (int64_t)args->n) {
             dpe_template_fail(render, "format(): there is no argument %lld", (long long)at);
         }
-        value = args->at[at];
-    } else {
-        const struct value *named =
-            dpe_template_dict_get(render, &args->named, dpe_template_string(first));
-        if (named == NULL || named->kind == KIND_UNDEFINED) {
-            dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
-        }
-        value = *named;
+        return args->at[at];
     }
-    while (n < name.n) {
-        bool item = name.s[n] == '[';
-        size_t start = n + 1;
-        for (n = start;
-             n < name.n && (item ? name.s[n] != ']' : name.s[n] != '.' && name.s[n] != '[');) {
-            n++;
-        }
-        struct dpe_span part = {name.s + start, n - start};
-        n += item;
-        value = dpe_template_item(render, value, dpe_template_key(render, part));
+    const struct value *named =
+        dpe_template_dict_get(render, &args->named, dpe_template_string(name));
+    if (named == NULL || named->kind == KIND_UNDEFINED) {
+        dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(name));
     }
-    return value;
+    return *named;
 }
 
-/* {name!r:spec}; *at stands behind its brace. */
+/* {name:spec}; *at stands behind its brace. */
 static void one_field(struct render *render, struct builder *to, const char **at, const char *end,
                       const struct args *args, int64_t *next)
 {
@@ -374,22 +355,11 @@ static void one_field(struct render *render, struct builder *to, const char **at
                                       ? "format(): a field has no end"
                                       : "format(): a field within a field is not supported");
     }
-    size_t n = 0;
-    while (s + n < close && s[n] != '!' && s[n] != ':') {
-        n++;
-    }
-    struct value value = field_value(render, (struct dpe_span){s, n}, args, next);
-    s += n;
-    if (s < close && *s == '!') {
-        bool repr = s + 1 < close && (s[1] == 'r' || s[1] == 'a');
-        value = dpe_template_string(repr ? dpe_template_repr(render, value)
-                                         : dpe_template_str(render, value));
-        s += 2;
-    }
-    struct dpe_span spec = {s, 0};
-    if (s < close && *s == ':') {
-        spec = (struct dpe_span){s + 1, (size_t)(close - s - 1)};
-    }
+    const char *colon = memchr(s, ':', (size_t)(close - s));
+    struct dpe_span name = {s, (size_t)((colon != NULL ? colon : close) - s)};
+    struct dpe_span spec = {colon != NULL ? colon + 1 : close, 0};
+    spec.n = (size_t)(close - spec.s);
+    struct value value = field_value(render, name, args, next);
     *at = close + 1;
     put_formed(render, to, value, spec);
 }

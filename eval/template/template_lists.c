@@ -97,28 +97,6 @@ static struct value key_of(struct render *render, struct value item, const struc
                                              : key;
 }
 
-/* The same where the path may be several with commas between: then a list. */
-static struct value keys_of(struct render *render, struct value item, const struct value *path,
-                            bool folded)
-{
-    if (path == NULL || path->kind != KIND_STRING ||
-        memchr(path->text.s, ',', path->text.n) == NULL) {
-        return key_of(render, item, path, folded);
-    }
-    struct dpe_span rest = path->text;
-    struct value keys = dpe_template_list(render, KIND_LIST, 0);
-    for (;;) {
-        const char *comma = rest.n > 0 ? memchr(rest.s, ',', rest.n) : NULL;
-        size_t n = comma != NULL ? (size_t)(comma - rest.s) : rest.n;
-        struct value one = dpe_template_string((struct dpe_span){rest.s, n});
-        dpe_template_add(render, keys, key_of(render, item, &one, folded));
-        if (comma == NULL) {
-            return keys;
-        }
-        rest = (struct dpe_span){comma + 1, rest.n - n - 1};
-    }
-}
-
 static struct value do_unique(struct render *render, struct args *args)
 {
     struct items items = dpe_template_items(render, args->of);
@@ -154,7 +132,7 @@ static struct value sorted(struct render *render, struct items items, const stru
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     struct value keys = dpe_template_list(render, KIND_LIST, items.n);
     for (size_t i = 0; i < items.n; i++) {
-        struct value by = keys_of(render, items.at[i], path, folded);
+        struct value by = key_of(render, items.at[i], path, folded);
         size_t at = i;
         for (; at > 0; at--) {
             dpe_template_step(render, 1);

@@ -88,6 +88,18 @@ static struct value part(struct render *render, struct dpe_span text, int64_t st
     return dpe_template_string((struct dpe_span){text.s + from, to - from});
 }
 
+/* A part of a path: an integer where it is digits, or a string. */
+static struct value key_of_part(struct render *render, struct dpe_span name)
+{
+    size_t digits = 0;
+    dpe_template_step(render, 1 + name.n / 16);
+    while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
+        digits++;
+    }
+    return digits > 0 && digits == name.n ? dpe_template_digits(render, name.s, name.n)
+                                          : dpe_template_string(name);
+}
+
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path)
 {
     if (path.kind == KIND_INT) {
@@ -103,23 +115,12 @@ struct value dpe_template_attribute(struct render *render, struct value of, stru
     while (rest.n > 0) {
         const char *dot = memchr(rest.s, '.', rest.n);
         struct dpe_span name = {rest.s, dot != NULL ? (size_t)(dot - rest.s) : rest.n};
-        of = dpe_template_item(render, of, dpe_template_key(render, name));
+        of = dpe_template_item(render, of, key_of_part(render, name));
         size_t used = name.n + (dot != NULL);
         rest.s += used;
         rest.n -= used;
     }
     return of;
-}
-
-struct value dpe_template_key(struct render *render, struct dpe_span name)
-{
-    size_t digits = 0;
-    dpe_template_step(render, 1 + name.n / 16);
-    while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
-        digits++;
-    }
-    return digits > 0 && digits == name.n ? dpe_template_digits(render, name.s, name.n)
-                                          : dpe_template_string(name);
 }
 
 struct value dpe_template_item(struct render *render, struct value of, struct value key)

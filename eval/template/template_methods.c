@@ -251,25 +251,6 @@ static struct value do_is(struct render *render, struct args *args)
     return dpe_template_bool(all);
 }
 
-/* str.islower(), and str.isupper() with `how`, of the value as a text. */
-static struct value is_case(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    bool upper = args->how != 0;
-    bool found = false;
-    dpe_template_step(render, text.n / 16);
-    for (size_t i = 0, n = 0; i < text.n; i += n) {
-        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
-        bool small = dpe_py_small(point);
-        bool capital = dpe_py_capital(point);
-        if ((upper ? small : capital) || dpe_unicode_has(&dpe_unicode_Lt, point)) {
-            return dpe_template_bool(false);
-        }
-        found = found || (upper ? capital : small);
-    }
-    return dpe_template_bool(found);
-}
-
 /* ---------------------------------------------------------------------------------------- lists */
 
 static struct value do_item_index(struct render *render, struct args *args)
@@ -361,8 +342,6 @@ const struct known dpe_template_string_methods[] = {
     {"isdigit", "", do_is, DIGIT},
     {"isalpha", "", do_is, ALPHA},
     {"isalnum", "", do_is, ALNUM},
-    {"islower", "", is_case, false},
-    {"isupper", "", is_case, true},
     {NULL},
 };
 /* Of lists and tuples. */
@@ -469,7 +448,5 @@ const struct known dpe_template_tests[] = {
     {"<=", "/other", is_compared, OP_LESS_EQUAL},
     {"in", "seq", is_compared, OP_IN},
     {"sameas", "other", is_same},
-    {"lower", "", is_case, false},
-    {"upper", "", is_case, true},
     {NULL},
 };

@@ -349,8 +349,6 @@ struct value dpe_template_slice(struct render *render, struct value of,
                                 const struct value bounds[3]);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
-/** A part of such a path: an integer where it is digits, or a string. */
-struct value dpe_template_key(struct render *render, struct dpe_span name);
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
 struct value dpe_template_eval(struct render *render, const struct node *node);
 

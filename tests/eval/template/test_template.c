@@ -220,8 +220,7 @@ static void test_work(void **state)
         "{% for i in range(9999) %}{{ t.removesuffix(t) }}{% endfor %}",
         "{% set s = ' ' * 99999 %}{% for i in range(999) %}{{ s | int }}{% endfor %}",
         "{% set s = ' ' * 99999 %}{% for i in range(999) %}{{ s | float }}{% endfor %}",
-        "{% set f = '{0' ~ '[0]' * 9999 ~ '}' %}{% for i in range(999) %}{{ f.format('x') }}"
-        "{% endfor %}",
+        "{% set f = '{0}' * 9999 %}{% for i in range(999) %}{{ f.format('x') }}{% endfor %}",
         "{% set f = '0.' * 9999 ~ 0 %}{% for i in range(999) %}"
         "{{ ['x'] | map(attribute=f) | first }}{% endfor %}",
         "{% set j = joiner() %}{% for i in range(9999) %}{{ j(**d) }}{% endfor %}",
