@@ -109,23 +109,6 @@ void dpe_template_put_often(struct render *render, struct builder *to, struct dp
     }
 }
 
-struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
-                              struct dpe_span fill, char side)
-{
-    int64_t n = (int64_t)dpe_template_characters(render, text);
-    int64_t lacking = width > n ? width - n : 0;
-    /* str.center gives the odd one to the left where the width is odd. */
-    int64_t left = side == '<'   ? 0
-                   : side == '>' ? lacking
-                   : side == '^' ? lacking / 2
-                                 : lacking / 2 + (lacking & width & 1);
-    struct builder built = {0};
-    dpe_template_put_often(render, &built, fill, left);
-    dpe_template_put_span(render, &built, text);
-    dpe_template_put_often(render, &built, fill, lacking - left);
-    return dpe_template_built(&built);
-}
-
 /* jinja2's own way to a title, not that of str.title(): words begin after white space and after
  * - ( { [ <. */
 static struct value do_title(struct render *render, struct args *args)

@@ -20,6 +20,21 @@ struct form {
 
 static const struct form plain_form = {.fill = {" ", 1}, .width = -1, .precision = -1};
 
+/* A text among fill characters, at least `width` of all: at the left '<', the right '>', or
+ * between. */
+static struct dpe_span pad(struct render *render, struct dpe_span text, int64_t width,
+                           struct dpe_span fill, char side)
+{
+    int64_t n = (int64_t)dpe_template_characters(render, text);
+    int64_t lacking = width > n ? width - n : 0;
+    int64_t left = side == '<' ? 0 : side == '>' ? lacking : lacking / 2;
+    struct builder built = {0};
+    dpe_template_put_often(render, &built, fill, left);
+    dpe_template_put_span(render, &built, text);
+    dpe_template_put_often(render, &built, fill, lacking - left);
+    return dpe_template_built(&built).text;
+}
+
 /* The digits before the point in groups of three. */
 static void put_grouped(struct render *render, struct builder *to, const char *digits, char comma)
 {
@@ -47,7 +62,7 @@ static void put_number(struct render *render, struct builder *to, const struct f
     struct dpe_span text = dpe_template_built(&body).text;
     if (align == '=') {
         int64_t rest = form->width - (int64_t)strlen(sign) - (int64_t)strlen(prefix);
-        text = dpe_template_pad(render, text, rest, fill, '>').text;
+        text = pad(render, text, rest, fill, '>');
     }
     struct builder whole = {0};
     dpe_template_put_text(render, &whole, sign);
@@ -55,7 +70,7 @@ static void put_number(struct render *render, struct builder *to, const struct f
     dpe_template_put_span(render, &whole, text);
     text = dpe_template_built(&whole).text;
     if (align != '=') {
-        text = dpe_template_pad(render, text, form->width, fill, align).text;
+        text = pad(render, text, form->width, fill, align);
     }
     dpe_template_put_span(render, to, text);
 }
@@ -102,8 +117,7 @@ static void put_text(struct render *render, struct builder *to, const struct for
         text.n = dpe_template_offset(render, text, (size_t)form->precision);
     }
     char align = form->align != 0 ? form->align : '<';
-    dpe_template_put_span(render, to,
-                          dpe_template_pad(render, text, form->width, form->fill, align).text);
+    dpe_template_put_span(render, to, pad(render, text, form->width, form->fill, align));
 }
 
 /* ------------------------------------------------------------------------------------------ % */

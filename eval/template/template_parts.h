@@ -425,9 +425,6 @@ struct value dpe_template_format(struct render *render, struct args *args);
 struct value dpe_template_escape(struct render *render, struct value text);
 /** text % value */
 struct value dpe_template_percent(struct render *render, struct dpe_span text, struct value value);
-/** A text among spaces (or another character) of that many characters: '<', '>' or '^'. */
-struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
-                              struct dpe_span fill, char side);
 /** `tojson`: json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…). */
 struct value dpe_template_tojson(struct render *render, struct args *args);
 
