@@ -101,7 +101,6 @@ def main():
     print('#include "eval/score/pytext.h"\n\n#include <utf8proc.h>\n')
     # Digits that are no decimals (superscripts).
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
-    numeric = [c for c in ALL if chr(c).isnumeric()]
     # What engine/text knows and this Python does not, and what other classes have beside those.
     new = [c for c in sorted(known("L", "M", "N", "P", "S", "Cf")) if unicodedata.category(chr(c)) == "Cn"]
     small = [c for c in ALL if chr(c).islower()]
@@ -120,7 +119,7 @@ def main():
     assert {c for c in ALL if is_cased(c)} == cased - set(ignorable)
     # U+1171E: a mark that later versions have in another category.
     ignorable = sorted(more(ignorable, *IGNORABLE) + [0x1171E])
-    for name, points in (("other_digits", digits), ("other_numbers", more(numeric, "N")), ("new", new),
+    for name, points in (("other_digits", digits), ("new", new),
                          ("other_small", more(small, "Ll")), ("other_capital", more(capital, "Lu")),
                          ("ignorable", ignorable)):
         rows = ranges(points)

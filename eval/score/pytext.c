@@ -273,22 +273,6 @@ dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
     return DPE_OK;
 }
 
-dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out)
-{
-    const char *end = text.s + text.n;
-    DPE_TRY(dpe_text_append(out, "", 0, NULL));
-    for (const char *s = text.s; s < end;) {
-        size_t n = 0;
-        uint32_t point = dpe_py_next(s, end, &n);
-        struct dpe_span one = {s, n};
-        DPE_TRY(dpe_py_capital(point) ? lower_from(text, s, s + n, out)
-                : dpe_py_small(point) ? dpe_py_upper(one, out)
-                                      : dpe_text_append(out, s, n, NULL));
-        s += n;
-    }
-    return DPE_OK;
-}
-
 size_t dpe_py_line_end(const char *s, const char *end)
 {
     unsigned char c = (unsigned char)*s;

@@ -39,7 +39,6 @@ dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out);
 dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out);
 /** The same of text.title(), and of text.capitalize() where `once`. */
 dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out);
-dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out);
 /** Bytes of the line's end at s as str.splitlines() has it, 0 for other characters. */
 size_t dpe_py_line_end(const char *s, const char *end);
 /** Whether repr() writes the character as it is. */
@@ -60,8 +59,8 @@ struct dpe_span dpe_span_of_text(const struct dpe_text *text);
 
 /* ------------------------------------------------------------------ tables (case_tables.c) */
 
-/** Digits that are no decimals, and letters that are numbers. */
-extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
+/** Digits that are no decimals. */
+extern const struct dpe_unicode_class dpe_case_other_digits;
 /** The rest is what engine/text says, but for characters that are newer than Python's tables,
  * and with characters of other categories that are small or capital. */
 extern const struct dpe_unicode_class dpe_case_new, dpe_case_other_small, dpe_case_other_capital;

@@ -143,19 +143,19 @@ static bool name_of(const char *host, const char **name, size_t *n)
            (*end == '\0' || (*end == ':' && end[1 + strspn(end + 1, "0123456789")] == '\0'));
 }
 
-static bool host_may(const struct dpe_guard_rules *rules, const char *host)
+static bool host_may(const struct dpe_serve_arguments *args, bool local, const char *host)
 {
     const char *name = NULL;
     size_t n = 0;
-    if ((!rules->local && rules->n_hosts == 0) || host == NULL) {
+    if ((!local && args->n_hosts == 0) || host == NULL) {
         return true;
     }
     if (!name_of(host, &name, &n)) {
         return false;
     }
-    bool may = (rules->local && is_local(name, n)) || equals(name, n, rules->address);
-    for (int64_t i = 0; i < rules->n_hosts; i++) {
-        may = may || equals(name, n, rules->hosts[i]);
+    bool may = (local && is_local(name, n)) || equals(name, n, args->host);
+    for (int64_t i = 0; i < args->n_hosts; i++) {
+        may = may || equals(name, n, args->hosts[i]);
     }
     return may;
 }
@@ -167,12 +167,11 @@ static bool is_own(const char *origin, const char *host)
     return name != NULL && host != NULL && strcasecmp(name + 3, host) == 0;
 }
 
-const char *dpe_guard_foreign(const struct dpe_guard_rules *rules,
+const char *dpe_guard_foreign(const struct dpe_serve_arguments *args,
                               const struct dpe_guard_head *head)
 {
-    for (int64_t i = 0; i < rules->n_origins && head->origin != NULL; i++) {
-        if (strcmp(rules->origins[i], "*") == 0 ||
-            strcasecmp(rules->origins[i], head->origin) == 0) {
+    for (int64_t i = 0; i < args->n_origins && head->origin != NULL; i++) {
+        if (strcmp(args->origins[i], "*") == 0 || strcasecmp(args->origins[i], head->origin) == 0) {
             return is_own(head->origin, head->host) ? NULL : head->origin;
         }
     }
@@ -186,16 +185,16 @@ static bool is_json(const char *type)
     return type != NULL && strncasecmp(type, json, n) == 0 && strchr("; \t", type[n]) != NULL;
 }
 
-unsigned dpe_guard_who(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head,
-                       const char **why)
+unsigned dpe_guard_who(const struct dpe_serve_arguments *args, bool local,
+                       const struct dpe_guard_head *head, const char **why)
 {
     bool body = has_body(head);
-    bool allowed = dpe_guard_foreign(rules, head) != NULL;
+    bool allowed = dpe_guard_foreign(args, head) != NULL;
     bool foreign = head->origin != NULL ? !is_own(head->origin, head->host)
                                         : body && head->site != NULL &&
                                               (strcasecmp(head->site, "cross-site") == 0 ||
                                                strcasecmp(head->site, "same-site") == 0);
-    if (!host_may(rules, head->host)) {
+    if (!host_may(args, local, head->host)) {
         *why = "the Host is no name of this machine; the server's --allow-host names more";
         return 403;
     }

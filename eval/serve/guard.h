@@ -7,7 +7,7 @@
 #ifndef DPE_SERVE_GUARD_H
 #define DPE_SERVE_GUARD_H
 
-#include "engine/base/base.h"
+#include "eval/serve/engine/serve_engine.h"
 
 /* ---------------------------------------------------------------------------------------- head */
 
@@ -30,22 +30,14 @@ void dpe_guard_end(struct dpe_guard_head *head, bool ends);
  * request. */
 unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why);
 
-/** Who may ask. */
-struct dpe_guard_rules {
-    bool local; /**< the server listens on a loopback address: names of this machine alone are hosts
-                 */
-    const char *address;        /**< --host */
-    const char *const *hosts;   /**< [n_hosts] further names */
-    const char *const *origins; /**< [n_origins] of pages that may ask, "*": of all */
-    int64_t n_hosts, n_origins;
-};
 /** 0, or the status of the refusal with its reason: 403 for the name of another machine (a page
  * whose name was made to mean this address), or a page of another site; 415 for a content that a
- * page may send to any site without asking. */
-unsigned dpe_guard_who(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head,
-                       const char **why);
+ * page may send to any site without asking. `local`: the server listens on a loopback address, so
+ * that names of this machine alone are hosts. */
+unsigned dpe_guard_who(const struct dpe_serve_arguments *args, bool local,
+                       const struct dpe_guard_head *head, const char **why);
 /** The origin that an answer is for, when it is that of another site that may ask; else NULL. */
-const char *dpe_guard_foreign(const struct dpe_guard_rules *rules,
+const char *dpe_guard_foreign(const struct dpe_serve_arguments *args,
                               const struct dpe_guard_head *head);
 /** Whether a text is an address of this machine alone: 127.0.0.0/8 or ::1. */
 bool dpe_guard_is_loopback(const char *address);

@@ -56,7 +56,6 @@ static bool announce(struct dpe_serve_exchange *exchange, const char *length)
         return dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes",
                                 exchange->http->body_limit);
     }
-    exchange->announced = (size_t)n;
     return hold(exchange, (uint64_t)n);
 }
 
@@ -116,16 +115,16 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
     /* The library reads the ends of chunks more loosely than others do. */
     exchange->close = status != 0 || head.encodings > 0;
     if (status == 0) {
-        status = dpe_guard_who(&http->rules, &head, &why);
+        status = dpe_guard_who(http->world->args, http->local, &head, &why);
         exchange->foreign =
-            status == 0 || status == 415 ? dpe_guard_foreign(&http->rules, &head) : NULL;
+            status == 0 || status == 415 ? dpe_guard_foreign(http->world->args, &head) : NULL;
     }
     if (status != 0) {
         exchange->close = true;
         dpe_serve_refuse(&exchange->refusal, status, "", "%s", why);
     } else if (exchange->foreign != NULL && strcmp(method, "OPTIONS") == 0) {
         /* A browser asks whether a page may send a request. */
-        *result = dpe_serve_reply(exchange, 204, NULL, NULL, 0);
+        *result = dpe_serve_reply(exchange, 204, NULL, (struct dpe_text){0});
         return false;
     } else if (head.length != NULL && !announce(exchange, head.length)) {
         exchange->close = true;
@@ -159,53 +158,34 @@ static enum MHD_Result refuse_now(struct dpe_serve_exchange *exchange, const cha
 enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const char *bytes, size_t n)
 {
     size_t limit = exchange->http->body_limit;
-    if (n > limit - exchange->n) {
+    if (n > limit - exchange->body.n) {
         dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes", limit);
         return refuse_now(exchange, "413 Payload Too Large");
     }
-    size_t needed = exchange->n + n;
-    if (needed > exchange->capacity) {
-        size_t capacity = needed <= exchange->announced ? exchange->announced : 2 * needed;
-        capacity = capacity < limit ? capacity : limit;
-        if (!hold(exchange, capacity)) {
-            return refuse_now(exchange, exchange->refusal.status == 413
-                                            ? "413 Payload Too Large"
-                                            : "503 Service Unavailable");
-        }
-        char *body = realloc(exchange->body, capacity);
-        if (body == NULL) {
-            return MHD_NO;
-        }
-        exchange->body = body;
-        exchange->capacity = capacity;
+    const uint64_t room = 2 * (uint64_t)(exchange->body.n + n); /* of a text that grows */
+    if (room > exchange->held && !hold(exchange, room)) {
+        return refuse_now(exchange, exchange->refusal.status == 413 ? "413 Payload Too Large"
+                                                                    : "503 Service Unavailable");
     }
-    memcpy(exchange->body + exchange->n, bytes, n);
-    exchange->n = needed;
-    return MHD_YES;
-}
-
-static void forget_text(struct dpe_serve_exchange *exchange)
-{
-    free(exchange->body);
-    exchange->body = NULL;
-    exchange->capacity = 0;
+    return dpe_text_append(&exchange->body, bytes, n, NULL) == DPE_OK ? MHD_YES : MHD_NO;
 }
 
 json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange)
 {
     json_t *body = NULL;
     struct dpe_error err = {0};
-    const char *text = exchange->body != NULL ? exchange->body : "";
-    uint64_t cost = dpe_guard_cost(text, exchange->n);
+    const size_t n = exchange->body.n;
+    const char *text = n > 0 ? exchange->body.bytes : "";
+    uint64_t cost = dpe_guard_cost(text, n);
     if (cost == UINT64_MAX) {
         dpe_serve_refuse(&exchange->refusal, 400, "",
                          "the request: expected lists and objects in at most %d levels",
                          DPE_GUARD_DEPTH);
-    } else if (hold(exchange, exchange->n + cost) &&
-               dpe_json_parse_exact("the request", text, exchange->n, &body, &err) != DPE_OK) {
+    } else if (hold(exchange, n + cost) &&
+               dpe_json_parse_exact("the request", text, n, &body, &err) != DPE_OK) {
         dpe_serve_refuse_error(&exchange->refusal, "", &err);
     }
-    forget_text(exchange);
+    dpe_text_free(&exchange->body);
     return body;
 }
 
@@ -217,7 +197,7 @@ bool dpe_serve_body_made(struct dpe_serve_exchange *exchange, json_t *body, uint
 
 void dpe_serve_body_free(struct dpe_serve_exchange *exchange)
 {
-    forget_text(exchange);
+    dpe_text_free(&exchange->body);
     atomic_fetch_sub(&exchange->http->held, exchange->held);
     exchange->held = 0;
 }
@@ -243,12 +223,14 @@ static void add_headers(const struct dpe_serve_exchange *exchange, struct MHD_Re
 }
 
 enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned status,
-                                const char *type, char *bytes, size_t n)
+                                const char *type, struct dpe_text content)
 {
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE);
+        content.failed
+            ? NULL
+            : MHD_create_response_from_buffer(content.n, content.bytes, MHD_RESPMEM_MUST_FREE);
     if (response == NULL) {
-        free(bytes);
+        dpe_text_free(&content);
         return MHD_NO;
     }
     if (type != NULL) {
@@ -272,10 +254,9 @@ enum MHD_Result dpe_serve_reply_json(struct dpe_serve_exchange *exchange, unsign
 {
     char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
     json_decref(value);
-    if (bytes == NULL) {
-        return MHD_NO;
-    }
-    return dpe_serve_reply(exchange, status, "application/json", bytes, strlen(bytes));
+    const struct dpe_text text = {
+        .bytes = bytes, .n = bytes != NULL ? strlen(bytes) : 0, .failed = bytes == NULL};
+    return dpe_serve_reply(exchange, status, "application/json", text);
 }
 
 enum MHD_Result dpe_serve_reply_refusal(struct dpe_serve_exchange *exchange)

@@ -72,7 +72,8 @@ static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const stru
     enum dpe_serve_kind kind = route->kind;
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
-    bool empty = kind == SERVE_SLOT && exchange->n == 0; /* to erase needs only an empty body */
+    bool empty =
+        kind == SERVE_SLOT && exchange->body.n == 0; /* to erase needs only an empty body */
     json_t *body = empty ? json_object() : dpe_serve_body_json(exchange);
     if (body == NULL) {
         return dpe_serve_reply_refusal(exchange);
@@ -148,7 +149,7 @@ static enum MHD_Result computed(struct dpe_serve_exchange *exchange, const struc
 {
     struct dpe_text answer = {0};
     char digest[65] = "";
-    (void)dpe_sha256_bytes(exchange->body, exchange->n, digest, NULL);
+    (void)dpe_sha256_bytes(exchange->body.bytes, exchange->body.n, digest, NULL);
     json_t *body = dpe_serve_body_json(exchange);
     bool good = body != NULL &&
                 route->compute(exchange->http->world, body, digest, &answer, &exchange->refusal);
@@ -160,7 +161,7 @@ static enum MHD_Result computed(struct dpe_serve_exchange *exchange, const struc
         dpe_text_free(&answer);
         return dpe_serve_reply_refusal(exchange);
     }
-    return dpe_serve_reply(exchange, 200, "application/json", answer.bytes, answer.n);
+    return dpe_serve_reply(exchange, 200, "application/json", answer);
 }
 
 static enum MHD_Result health(struct dpe_serve_exchange *exchange, const struct route *route)
@@ -176,22 +177,15 @@ static enum MHD_Result metrics(struct dpe_serve_exchange *exchange, const struct
     struct dpe_text text = {0};
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
     dpe_serve_metrics(&counts, &text);
-    if (text.failed) {
-        dpe_text_free(&text);
-        return MHD_NO;
-    }
-    return dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text.bytes, text.n);
+    return dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text);
 }
 
 static enum MHD_Result page(struct dpe_serve_exchange *exchange, const struct route *route)
 {
     (void)route;
-    char *copy = malloc(dpe_serve_page.n);
-    if (copy == NULL) {
-        return MHD_NO;
-    }
-    memcpy(copy, dpe_serve_page.bytes, dpe_serve_page.n);
-    return dpe_serve_reply(exchange, 200, "text/html; charset=utf-8", copy, dpe_serve_page.n);
+    struct dpe_text text = {0};
+    dpe_text_put_bytes(&text, dpe_serve_page.bytes, dpe_serve_page.n);
+    return dpe_serve_reply(exchange, 200, "text/html; charset=utf-8", text);
 }
 
 static const struct route routes[] = {
@@ -274,7 +268,7 @@ struct dpe_serve_client {
     struct dpe_serve_clients *all;
     int socket;
     double since;
-    struct dpe_serve_client *next, **before;
+    struct dpe_serve_client *next;
 };
 
 /* When the client began to send a request, or might have; INFINITY: one is being answered. */
@@ -294,22 +288,19 @@ static struct dpe_serve_client *add_client(struct dpe_serve_clients *clients, in
 {
     struct dpe_serve_client *client = dpe_alloc_zero(1, sizeof *client);
     if (client != NULL) {
-        *client = (struct dpe_serve_client){clients, socket, dpe_clock(), clients->first,
-                                            &clients->first};
-        if (client->next != NULL) {
-            client->next->before = &client->next;
-        }
+        *client = (struct dpe_serve_client){clients, socket, dpe_clock(), clients->first};
         clients->first = client;
     }
     return client;
 }
 
-static void drop_client(struct dpe_serve_client *client)
+static void drop_client(struct dpe_serve_clients *clients, struct dpe_serve_client *client)
 {
-    *client->before = client->next;
-    if (client->next != NULL) {
-        client->next->before = client->before;
+    struct dpe_serve_client **at = &clients->first;
+    while (*at != client) {
+        at = &(*at)->next;
     }
+    *at = client->next;
     free(client);
 }
 
@@ -323,7 +314,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *own = info != NULL ? add_client(clients, info->connect_fd) : NULL;
     } else if (*own != NULL) {
-        drop_client(*own);
+        drop_client(clients, *own);
         *own = NULL;
     }
     pthread_mutex_unlock(&clients->lock);
@@ -445,45 +436,34 @@ static unsigned most_connections(void)
     struct rlimit limit;
     int unused = open("/dev/null", O_RDONLY);
     rlim_t there = unused >= 0 ? (rlim_t)unused + OTHERS : OTHERS;
-    if (unused >= 0) {
-        close(unused);
-    }
+    dpe_close_fd(&unused);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return CONNECTIONS;
     }
-    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < there + CONNECTIONS) {
-        rlim_t wanted = there + CONNECTIONS;
+    if (limit.rlim_cur < there + CONNECTIONS) { /* no limit is the largest number */
         limit.rlim_cur =
-            limit.rlim_max == RLIM_INFINITY || limit.rlim_max > wanted ? wanted : limit.rlim_max;
+            limit.rlim_max < there + CONNECTIONS ? limit.rlim_max : there + CONNECTIONS;
         setrlimit(RLIMIT_NOFILE, &limit);
         getrlimit(RLIMIT_NOFILE, &limit);
     }
-    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= there + CONNECTIONS) {
+    if (limit.rlim_cur >= there + CONNECTIONS) {
         return CONNECTIONS;
     }
     return limit.rlim_cur > there + LEAST ? (unsigned)(limit.rlim_cur - there) : LEAST;
 }
 
-/* Who may ask a server that listens on this address. */
-static void set_rules(struct dpe_serve_http *http, const struct addrinfo *address)
+/* Whether the server listens on an address of this machine alone. */
+static bool is_local(const struct dpe_serve_world *world, const struct addrinfo *address)
 {
-    const struct dpe_serve_arguments *args = http->world->args;
     char text[INET6_ADDRSTRLEN] = "";
     getnameinfo(address->ai_addr, address->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
-    http->rules = (struct dpe_guard_rules){
-        .local = dpe_guard_is_loopback(text),
-        .address = args->host,
-        .hosts = args->hosts,
-        .n_hosts = args->n_hosts,
-        .origins = args->origins,
-        .n_origins = args->n_origins,
-    };
-    if (!http->rules.local && http->world->n_keys == 0) {
+    const bool local = dpe_guard_is_loopback(text);
+    if (!local && world->n_keys == 0) {
         dpe_log_warning("%s is no address of this machine alone, and there is no --api-key-file: "
-                        "whoever reaches "
-                        "it may ask",
-                        args->host);
+                        "whoever reaches it may ask",
+                        world->args->host);
     }
+    return local;
 }
 
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
@@ -507,7 +487,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     pthread_mutex_init(&http->clients.lock, NULL);
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
-    set_rules(http, address);
+    http->local = is_local(world, address);
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
                      MHD_USE_POLL | MHD_USE_ITC |
                      (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);

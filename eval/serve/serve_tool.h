@@ -153,7 +153,7 @@ struct dpe_serve_http {
     const struct dpe_serve_world *world;
     struct dpe_serve_engine *engine;
     struct MHD_Daemon *daemon;
-    struct dpe_guard_rules rules;
+    bool local; /* it listens on a loopback address: names of this machine alone are hosts */
     size_t body_limit;
     uint64_t memory; /* bytes that all requests may hold */
     atomic_uint_fast64_t
@@ -172,8 +172,7 @@ struct dpe_serve_exchange {
     const char *path;    /* while the answer is made */
     const char *foreign; /* the origin of another site that may ask; NULL: none */
     bool close;          /* the connection ends after the answer */
-    char *body;
-    size_t n, capacity, announced;
+    struct dpe_text body;
     uint64_t held; /* bytes of http->held */
     struct dpe_serve_refusal refusal;
     bool has_request;
@@ -201,9 +200,10 @@ json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange);
 bool dpe_serve_body_made(struct dpe_serve_exchange *exchange, json_t *body, uint64_t bytes);
 void dpe_serve_body_free(struct dpe_serve_exchange *exchange);
 
-/** Answer with n bytes, which it takes; no type: without a content. */
+/** Answer with a text, which it takes; no type: without a content. A text that failed ends the
+ * connection. */
 enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned status,
-                                const char *type, char *bytes, size_t n);
+                                const char *type, struct dpe_text content);
 /** Answer with a JSON value, which it takes. */
 enum MHD_Result dpe_serve_reply_json(struct dpe_serve_exchange *exchange, unsigned status,
                                      json_t *value);

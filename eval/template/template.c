@@ -17,15 +17,6 @@ enum {
 
 /* ------------------------------------------------------------------------------------- failures */
 
-static void failed(struct render *render, const char *text) __attribute__((noreturn));
-
-static void failed(struct render *render, const char *text)
-{
-    render->status =
-        dpe_fail(render->err, DPE_BAD_DATA, "%s: line %d: %s", render->where, render->line, text);
-    longjmp(render->failed, 1);
-}
-
 struct value dpe_template_fail(struct render *render, const char *format, ...)
 {
     char text[800];
@@ -33,18 +24,9 @@ struct value dpe_template_fail(struct render *render, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    failed(render, text);
-}
-
-void dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    parse->render.line = line;
-    failed(&parse->render, text);
+    render->status =
+        dpe_fail(render->err, DPE_BAD_DATA, "%s: line %d: %s", render->where, render->line, text);
+    longjmp(render->failed, 1);
 }
 
 void dpe_template_no_memory(struct render *render)

@@ -10,7 +10,9 @@ enum { MAX_RANGE = 100000 };
 
 static void add(struct render *render, struct args *args, struct value value)
 {
-    dpe_template_room(render, &args->at, args->n, &args->capacity, 1, sizeof *args->at);
+    if (args->n == MOST_ARGS) {
+        dpe_template_fail(render, "more than %d arguments are not supported", MOST_ARGS);
+    }
     args->at[args->n++] = value;
 }
 
@@ -18,7 +20,7 @@ static void add_named(struct render *render, struct args *args, struct dpe_span 
                       struct value value)
 {
     const size_t before = args->named.n;
-    dpe_template_name(render, &args->named, name, value);
+    dpe_template_dict_set(render, &args->named, dpe_template_string(name), value);
     if (args->named.n == before) {
         dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(name));
     }
@@ -41,28 +43,9 @@ static bool take_named(struct args *args, struct dpe_span name, struct value *va
     return true;
 }
 
-static struct args *take_args(struct render *render)
+void dpe_template_args(struct render *render, const struct node *list, struct args *args)
 {
-    struct args *args = render->spare_args;
-    if (args == NULL) {
-        return dpe_template_get(render, sizeof *args);
-    }
-    render->spare_args = args->next;
-    return args;
-}
-
-void dpe_template_drop_args(struct render *render, struct args *args)
-{
-    *args = (struct args){.at = args->at,
-                          .capacity = args->capacity,
-                          .named = {.at = args->named.at, .capacity = args->named.capacity},
-                          .next = render->spare_args};
-    render->spare_args = args;
-}
-
-struct args *dpe_template_args(struct render *render, const struct node *list)
-{
-    struct args *args = take_args(render);
+    *args = (struct args){0};
     for (const struct node *node = list; node != NULL; node = node->next) {
         struct value value = dpe_template_eval(render, node);
         if (node->stars == 1) {
@@ -89,7 +72,6 @@ struct args *dpe_template_args(struct render *render, const struct node *list)
             add(render, args, value);
         }
     }
-    return args;
 }
 
 int64_t dpe_template_integer(struct render *render, struct value value, struct dpe_span name)
@@ -178,18 +160,17 @@ const struct value *dpe_template_arg(const struct args *args, size_t i)
 struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
                                 struct value of, const struct args *args)
 {
-    struct args *bound = take_args(render);
-    struct args own = *args;
-    struct args *used = known->params != NULL ? bound : &own;
+    struct args used = {0};
     if (known->params != NULL) {
-        bind(render, what, known, args, bound);
+        bind(render, what, known, args, &used);
+    } else {
+        used = *args;
     }
-    used->of = of;
-    used->how = known->how;
+    used.of = of;
+    used.how = known->how;
     render->depth++; /* "map" may be what "map" applies */
-    struct value result = known->call(render, used);
+    struct value result = known->call(render, &used);
     render->depth--;
-    dpe_template_drop_args(render, bound);
     return result;
 }
 
@@ -203,17 +184,17 @@ static void bind_rest(struct render *render, const struct node *node, struct arg
     struct value caller = dpe_template_undefined("caller");
     if (node->reads & READS_CALLER) {
         take_named(args, caller.text, &caller);
-        dpe_template_name(render, variables, dpe_span_of("caller"), caller);
+        dpe_template_dict_set(render, variables, dpe_template_text("caller"), caller);
     }
     if (node->reads & READS_VARARGS) {
-        dpe_template_name(
-            render, variables, dpe_span_of("varargs"),
+        dpe_template_dict_set(
+            render, variables, dpe_template_text("varargs"),
             dpe_template_list_of(render, KIND_TUPLE, args->at + taken, args->n - taken));
         taken = args->n;
     }
     if (node->reads & READS_KWARGS) {
-        dpe_template_name(render, variables, dpe_span_of("kwargs"),
-                          dpe_template_dict(render, KIND_DICT, &args->named));
+        dpe_template_dict_set(render, variables, dpe_template_text("kwargs"),
+                              dpe_template_dict(render, KIND_DICT, &args->named));
         args->named.n = 0;
     }
     if (taken < args->n || args->named.n > 0) {
@@ -240,7 +221,8 @@ static struct value call_macro(struct render *render, const struct macro *macro,
         } else if (!named && each->a != NULL) {
             value = dpe_template_eval(render, each->a);
         }
-        dpe_template_name(render, &render->scope->variables, each->name, value);
+        dpe_template_dict_set(render, &render->scope->variables, dpe_template_string(each->name),
+                              value);
     }
     bind_rest(render, node, args, n < args->n ? n : args->n);
     render->flow = FLOW_ON;
@@ -262,7 +244,8 @@ struct value dpe_template_call(struct render *render, struct value callee, struc
     } else if (callee.kind == KIND_LOOP) {
         result = dpe_template_call_loop(render, callee.loop, args);
     } else if (callee.kind == KIND_JOINER) {
-        result = callee.items->turn++ > 0 ? callee.items->at[0] : dpe_template_text("");
+        result = callee.items->used ? callee.items->at[0] : dpe_template_text("");
+        callee.items->used = true;
     } else if (callee.kind == KIND_METHOD) {
         result =
             dpe_template_apply(render, "method", callee.bound->method, callee.bound->self, args);
@@ -333,13 +316,6 @@ static struct value call_pairs(struct render *render, struct args *args)
     return made;
 }
 
-static struct value call_cycler(struct render *render, struct args *args)
-{
-    return args->n == 0 || args->named.n > 0
-               ? dpe_template_fail(render, "cycler() takes one value or more")
-               : dpe_template_list_of(render, KIND_CYCLER, args->at, args->n);
-}
-
 static struct value call_joiner(struct render *render, struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
@@ -395,7 +371,6 @@ const struct known dpe_template_functions[] = {
     {"dict", NULL, call_pairs, KIND_DICT},
     {"raise_exception", "message", call_raise},
     {"strftime_now", "$format", call_now},
-    {"cycler", NULL, call_cycler},
     {"joiner", "sep=", call_joiner},
     {NULL},
 };
@@ -410,32 +385,23 @@ const struct known *dpe_template_find(const struct known *table, struct dpe_span
     return table->name != NULL ? table : NULL;
 }
 
-/* In the first of some tables, the last of which is NULL, that has the name. */
-static const struct known *find_in(const struct known *const *tables, struct dpe_span name)
+const struct known *dpe_template_find_filter(struct dpe_span name)
 {
+    static const struct known *const tables[] = {
+        dpe_template_text_filters, dpe_template_list_filters, dpe_template_format_filters};
     const struct known *found = NULL;
-    for (; *tables != NULL && found == NULL; tables++) {
-        found = dpe_template_find(*tables, name);
+    for (size_t i = 0; i < 3 && found == NULL; i++) {
+        found = dpe_template_find(tables[i], name);
     }
     return found;
 }
 
-const struct known *dpe_template_find_filter(struct dpe_span name)
-{
-    static const struct known *const tables[] = {
-        dpe_template_text_filters, dpe_template_list_filters, dpe_template_format_filters, NULL};
-    return find_in(tables, name);
-}
-
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name)
 {
-    static const struct known *const tables[KIND_METHOD + 1][3] = {
-        [KIND_STRING] = {dpe_template_string_methods, dpe_template_class_methods},
-        [KIND_LIST] = {dpe_template_item_methods, dpe_template_list_methods},
-        [KIND_TUPLE] = {dpe_template_item_methods},
-        [KIND_DICT] = {dpe_template_dict_methods},
-        [KIND_LOOP] = {dpe_template_loop_methods},
-        [KIND_CYCLER] = {dpe_template_cycler_methods},
+    static const struct known *const tables[KIND_METHOD + 1] = {
+        [KIND_STRING] = dpe_template_string_methods, [KIND_LIST] = dpe_template_item_methods,
+        [KIND_TUPLE] = dpe_template_item_methods,    [KIND_DICT] = dpe_template_dict_methods,
+        [KIND_LOOP] = dpe_template_loop_methods,
     };
-    return find_in(tables[kind], name);
+    return tables[kind] != NULL ? dpe_template_find(tables[kind], name) : NULL;
 }

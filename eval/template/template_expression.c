@@ -7,21 +7,6 @@
 
 enum { MAX_DEPTH = 200 };
 
-static bool is_operator(const struct parse *parse, const char *text)
-{
-    return dpe_template_is(parse, TOKEN_OPERATOR, text);
-}
-
-static bool take_operator(struct parse *parse, const char *text)
-{
-    return dpe_template_take(parse, TOKEN_OPERATOR, text);
-}
-
-static bool take_name(struct parse *parse, const char *text)
-{
-    return dpe_template_take(parse, TOKEN_NAME, text);
-}
-
 static void deeper(struct parse *parse)
 {
     dpe_template_deeper(parse, dpe_template_token(parse)->line, MAX_DEPTH, "an expression is");
@@ -40,14 +25,14 @@ struct node *dpe_template_several(struct parse *parse, const char *close, parses
 {
     struct node *first = NULL;
     struct node **end = &first;
-    while (!is_operator(parse, close)) {
+    while (!dpe_template_is(parse, close)) {
         *end = one(parse);
         end = &(*end)->next;
-        if (!take_operator(parse, ",")) {
+        if (!dpe_template_take(parse, ",")) {
             break;
         }
     }
-    dpe_template_expect(parse, TOKEN_OPERATOR, close);
+    dpe_template_expect(parse, close);
     return first;
 }
 
@@ -69,13 +54,6 @@ static struct value run_const(struct render *render, const struct node *node)
     return node->value;
 }
 
-static struct value run_none(struct render *render, const struct node *node)
-{
-    (void)render;
-    (void)node;
-    return dpe_template_none();
-}
-
 static struct value run_name(struct render *render, const struct node *node)
 {
     const struct value *value = dpe_template_lookup(render, node->name);
@@ -89,24 +67,14 @@ static struct value run_name(struct render *render, const struct node *node)
                : (struct value){.kind = KIND_UNDEFINED, .text = node->name};
 }
 
-/* list: the items of a list, or of a tuple */
-static struct value collect(struct render *render, const struct node *node, enum kind kind)
+/* list: the items; value: of the kind that they make, a list or a tuple */
+static struct value run_row(struct render *render, const struct node *node)
 {
-    struct value list = dpe_template_list(render, kind, 0);
+    struct value row = dpe_template_list(render, node->value.kind, 0);
     for (const struct node *item = node->list; item != NULL; item = item->next) {
-        dpe_template_add(render, list, dpe_template_eval(render, item));
+        dpe_template_add(render, row, dpe_template_eval(render, item));
     }
-    return list;
-}
-
-static struct value run_list(struct render *render, const struct node *node)
-{
-    return collect(render, node, KIND_LIST);
-}
-
-static struct value run_tuple(struct render *render, const struct node *node)
-{
-    return collect(render, node, KIND_TUPLE);
+    return row;
 }
 
 /* list: nodes of a key a and a value b */
@@ -127,23 +95,17 @@ static struct value run_dict(struct render *render, const struct node *node)
 static struct node *pair(struct parse *parse)
 {
     struct node *key = dpe_template_expression(parse);
-    dpe_template_expect(parse, TOKEN_OPERATOR, ":");
+    dpe_template_expect(parse, ":");
     return of(parse, NULL, key, dpe_template_expression(parse));
 }
 
 static struct value number(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
-    char text[64];
-    if (token->text.n >= sizeof text) {
-        dpe_template_refuse(parse, token->line, "a number of %zu digits is not supported",
-                            token->text.n);
-    }
-    memcpy(text, token->text.s, token->text.n);
-    text[token->text.n] = '\0';
     parse->at++;
+    /* A NUL ends the source, and no letter follows a number there. */
     return token->kind == TOKEN_FLOAT
-               ? dpe_template_float(strtod(text, NULL))
+               ? dpe_template_float(strtod(token->text.s, NULL))
                : dpe_template_digits(&parse->render, token->text.s, token->text.n);
 }
 
@@ -151,7 +113,7 @@ static struct value number(struct parse *parse)
 static struct value string(struct parse *parse)
 {
     struct builder all = {0};
-    while (dpe_template_is(parse, TOKEN_STRING, NULL)) {
+    while (dpe_template_token(parse)->kind == TOKEN_STRING) {
         dpe_template_put_span(&parse->render, &all, dpe_template_token(parse)->text);
         parse->at++;
     }
@@ -193,23 +155,23 @@ static struct node *primary(struct parse *parse)
         node->value = string(parse);
     } else if (token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT) {
         node->value = number(parse);
-    } else if (take_operator(parse, "(")) {
-        if (take_operator(parse, ")")) {
-            node->run = run_tuple;
+    } else if (dpe_template_take(parse, "(")) {
+        if (dpe_template_take(parse, ")")) {
+            node->run = run_row;
+            node->value.kind = KIND_TUPLE;
             return node;
         }
         node = dpe_template_tuple(parse, dpe_template_expression);
-        dpe_template_expect(parse, TOKEN_OPERATOR, ")");
-    } else if (take_operator(parse, "[")) {
-        node->run = run_list;
+        dpe_template_expect(parse, ")");
+    } else if (dpe_template_take(parse, "[")) {
+        node->run = run_row;
+        node->value.kind = KIND_LIST;
         node->list = dpe_template_several(parse, "]", dpe_template_expression);
-    } else if (take_operator(parse, "{")) {
+    } else if (dpe_template_take(parse, "{")) {
         node->run = run_dict;
         node->list = dpe_template_several(parse, "}", pair);
     } else {
-        dpe_template_refuse(parse, token->line, "expected an expression, found %s%.*s%s",
-                            token->text.n > 0 ? "'" : "", SHOWN(token->text),
-                            token->text.n > 0 ? "'" : "the end of the tag");
+        dpe_template_expected(parse, "an expression");
     }
     return node;
 }
@@ -245,14 +207,13 @@ static struct value run_slice(struct render *render, const struct node *node)
 static struct value run_call(struct render *render, const struct node *node)
 {
     struct value callee = dpe_template_eval(render, node->a);
-    struct args *args = dpe_template_args(render, node->list);
+    struct args args;
+    dpe_template_args(render, node->list, &args);
     render->line = node->line;
     if (callee.kind == KIND_UNDEFINED && node->a->run == run_member) {
         dpe_template_fail(render, "the method '%.*s' is not supported", SHOWN(node->a->name));
     }
-    struct value result = dpe_template_call(render, callee, args);
-    dpe_template_drop_args(render, args);
-    return result;
+    return dpe_template_call(render, callee, &args);
 }
 
 bool dpe_template_is_call(const struct node *node)
@@ -264,14 +225,13 @@ bool dpe_template_is_call(const struct node *node)
 static struct value apply(struct render *render, const struct node *node, const char *what)
 {
     struct value value = dpe_template_eval(render, node->a);
-    struct args *args = dpe_template_args(render, node->list);
+    struct args args;
+    dpe_template_args(render, node->list, &args);
     render->line = node->line;
     if (node->known == NULL) {
         dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(node->name));
     }
-    struct value result = dpe_template_apply(render, what, node->known, value, args);
-    dpe_template_drop_args(render, args);
-    return result;
+    return dpe_template_apply(render, what, node->known, value, &args);
 }
 
 static struct value run_filter(struct render *render, const struct node *node)
@@ -293,9 +253,8 @@ static struct value run_not(struct render *render, const struct node *node)
 static struct node *argument(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
-    int stars = take_operator(parse, "**") ? 2 : take_operator(parse, "*") ? 1 : 0;
-    bool keyword = token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
-                   dpe_span_equal(token[1].text, dpe_span_of("="));
+    int stars = dpe_template_take(parse, "**") ? 2 : dpe_template_take(parse, "*") ? 1 : 0;
+    bool keyword = token->kind == TOKEN_NAME && dpe_template_token_is(&token[1], "=");
     parse->at += keyword ? 2 : 0;
     struct node *node = dpe_template_expression(parse);
     node->stars = stars;
@@ -328,19 +287,22 @@ static struct node *subscript(struct parse *parse, struct node *whole)
     int colons = 0;
     deeper(parse);
     for (int i = 0; i < 3; i++) {
-        bool given = more && !is_operator(parse, ":") && !is_operator(parse, "]");
-        if (i == 0 && is_operator(parse, "]")) {
+        bool given = more && !dpe_template_is(parse, ":") && !dpe_template_is(parse, "]");
+        if (i == 0 && dpe_template_is(parse, "]")) {
             dpe_template_refuse(parse, node->line, "expected an index between [ and ]");
         }
-        *end = given ? dpe_template_expression(parse) : dpe_template_node(parse, run_none);
+        *end = given ? dpe_template_expression(parse) : dpe_template_node(parse, run_const);
+        if (!given) {
+            (*end)->value = dpe_template_none();
+        }
         end = &(*end)->next;
-        more = more && i < 2 && take_operator(parse, ":");
+        more = more && i < 2 && dpe_template_take(parse, ":");
         colons += more;
     }
-    if (is_operator(parse, ",")) {
+    if (dpe_template_is(parse, ",")) {
         dpe_template_refuse(parse, node->line, "an index of several values is not supported");
     }
-    dpe_template_expect(parse, TOKEN_OPERATOR, "]");
+    dpe_template_expect(parse, "]");
     parse->depth--;
     return colons > 0 ? node : of(parse, run_item, whole, node->list);
 }
@@ -348,17 +310,17 @@ static struct node *subscript(struct parse *parse, struct node *whole)
 static struct node *postfix(struct parse *parse, struct node *node)
 {
     for (;;) {
-        if (take_operator(parse, ".")) {
-            if (dpe_template_is(parse, TOKEN_INT, NULL)) {
+        if (dpe_template_take(parse, ".")) {
+            if (dpe_template_token(parse)->kind == TOKEN_INT) {
                 node = of(parse, run_item, node, dpe_template_node(parse, run_const));
                 node->b->value = number(parse);
             } else {
                 node = of(parse, run_member, node, NULL);
                 node->name = dpe_template_take_name(parse);
             }
-        } else if (take_operator(parse, "[")) {
+        } else if (dpe_template_take(parse, "[")) {
             node = subscript(parse, node);
-        } else if (take_operator(parse, "(")) {
+        } else if (dpe_template_take(parse, "(")) {
             node = of(parse, run_call, node, NULL);
             node->list = arguments(parse);
         } else {
@@ -377,7 +339,7 @@ static struct node *applied(struct parse *parse, runs *run, struct node *to)
     node->name = dpe_template_take_name(parse);
     node->known = filter ? dpe_template_find_filter(node->name)
                          : dpe_template_find(dpe_template_tests, node->name);
-    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
+    if ((node->known == NULL && parse->soft == 0) || dpe_template_is(parse, ".")) {
         dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
                             filter ? "filter" : "test", SHOWN(node->name));
     }
@@ -387,13 +349,13 @@ static struct node *applied(struct parse *parse, runs *run, struct node *to)
 struct node *dpe_template_filter(struct parse *parse, struct node *inner)
 {
     struct node *node = applied(parse, run_filter, inner);
-    node->list = take_operator(parse, "(") ? arguments(parse) : NULL;
+    node->list = dpe_template_take(parse, "(") ? arguments(parse) : NULL;
     return node;
 }
 
 struct node *dpe_template_filters(struct parse *parse, struct node *inner)
 {
-    while (take_operator(parse, "|")) {
+    while (dpe_template_take(parse, "|")) {
         inner = dpe_template_filter(parse, inner);
     }
     return inner;
@@ -403,16 +365,16 @@ struct node *dpe_template_filters(struct parse *parse, struct node *inner)
 static struct node *test(struct parse *parse, struct node *value)
 {
     static const char *const ends[] = {"else", "or", "and", "is"};
-    bool negated = take_name(parse, "not");
+    bool negated = dpe_template_take(parse, "not");
     struct node *node = applied(parse, run_test, value);
     const struct token *token = dpe_template_token(parse);
     bool begins = token->kind == TOKEN_NAME || token->kind == TOKEN_STRING ||
                   token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT ||
-                  is_operator(parse, "[") || is_operator(parse, "{");
+                  dpe_template_is(parse, "[") || dpe_template_is(parse, "{");
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        begins = begins && !dpe_template_is(parse, TOKEN_NAME, ends[i]);
+        begins = begins && !dpe_template_is(parse, ends[i]);
     }
-    if (take_operator(parse, "(")) {
+    if (dpe_template_take(parse, "(")) {
         node->list = arguments(parse);
     } else if (begins) {
         node->list = postfix(parse, primary(parse));
@@ -430,22 +392,15 @@ static struct value run_sign(struct render *render, const struct node *node)
     if (value.kind == KIND_FLOAT) {
         return dpe_template_float(minus ? -value.real : value.real);
     }
-    if (value.kind == KIND_DIGITS) {
-        struct builder built = {0};
-        dpe_template_put(render, &built, "-", minus && value.text.s[0] != '-');
-        bool skip = minus && value.text.s[0] == '-';
-        dpe_template_put(render, &built, value.text.s + skip, value.text.n - skip);
-        return dpe_template_digits(render, built.bytes, built.n);
-    }
     return dpe_template_binary(render, node->op, dpe_template_int(0), value);
 }
 
 static struct node *unary(struct parse *parse)
 {
     deeper(parse);
-    bool minus = is_operator(parse, "-");
+    bool minus = dpe_template_is(parse, "-");
     struct node *node = NULL;
-    if (minus || is_operator(parse, "+")) {
+    if (minus || dpe_template_is(parse, "+")) {
         node = dpe_template_node(parse, run_sign);
         node->op = minus ? OP_SUBTRACT : OP_ADD;
         parse->at++;
@@ -462,11 +417,11 @@ struct node *dpe_template_unary(struct parse *parse)
 {
     struct node *node = unary(parse);
     for (;;) {
-        if (is_operator(parse, "|")) {
+        if (dpe_template_is(parse, "|")) {
             node = dpe_template_filters(parse, node);
-        } else if (take_name(parse, "is")) {
+        } else if (dpe_template_take(parse, "is")) {
             node = test(parse, node);
-        } else if (take_operator(parse, "(")) {
+        } else if (dpe_template_take(parse, "(")) {
             node = of(parse, run_call, node, NULL);
             node->list = arguments(parse);
         } else {
@@ -517,17 +472,16 @@ static struct value run_choose(struct render *render, const struct node *node)
 /* One of a level, which is taken; OP_NOTHING: none stands here. */
 static enum op take_between(struct parse *parse, enum level level)
 {
-    if (level == LEVEL_COMPARE && dpe_template_is(parse, TOKEN_NAME, "not")) {
+    if (level == LEVEL_COMPARE && dpe_template_is(parse, "not")) {
         parse->at++;
-        if (take_name(parse, "in")) {
+        if (dpe_template_take(parse, "in")) {
             return OP_NOT_IN;
         }
         parse->at--;
     }
     for (enum op op = OP_OR; op < N_OPS; op++) {
         const char *text = dpe_template_betweens[op].text;
-        if (dpe_template_betweens[op].level == level &&
-            (take_operator(parse, text) || take_name(parse, text))) {
+        if (dpe_template_betweens[op].level == level && dpe_template_take(parse, text)) {
             return op;
         }
     }
@@ -540,7 +494,7 @@ static struct node *operand(struct parse *parse, enum level level)
     if (level == LEVEL_UNARY) {
         return dpe_template_unary(parse);
     }
-    if (level == LEVEL_NOT && dpe_template_is(parse, TOKEN_NAME, "not")) {
+    if (level == LEVEL_NOT && dpe_template_is(parse, "not")) {
         struct node *negated = dpe_template_node(parse, run_not);
         parse->at++;
         deeper(parse);
@@ -578,9 +532,9 @@ struct node *dpe_template_expression(struct parse *parse)
 {
     deeper(parse);
     struct node *node = dpe_template_plain(parse);
-    while (take_name(parse, "if")) {
+    while (dpe_template_take(parse, "if")) {
         node = of(parse, run_choose, dpe_template_plain(parse), node);
-        if (take_name(parse, "else")) {
+        if (dpe_template_take(parse, "else")) {
             node->c = dpe_template_expression(parse);
         }
     }
@@ -591,17 +545,17 @@ struct node *dpe_template_expression(struct parse *parse)
 struct node *dpe_template_tuple(struct parse *parse, parses *one)
 {
     struct node *first = one(parse);
-    if (!is_operator(parse, ",")) {
+    if (!dpe_template_is(parse, ",")) {
         return first;
     }
-    struct node *node = of(parse, run_tuple, first, NULL);
+    struct node *node = of(parse, run_row, first, NULL);
+    node->value.kind = KIND_TUPLE;
     struct node **end = &node->list;
     *end = first;
-    while (take_operator(parse, ",")) {
+    while (dpe_template_take(parse, ",")) {
         end = &(*end)->next;
-        if (dpe_template_is(parse, TOKEN_BLOCK_END, NULL) ||
-            dpe_template_is(parse, TOKEN_PRINT_END, NULL) || is_operator(parse, ")") ||
-            is_operator(parse, "=")) {
+        if (dpe_template_is(parse, "%}") || dpe_template_is(parse, "}}") ||
+            dpe_template_is(parse, ")") || dpe_template_is(parse, "=")) {
             break;
         }
         *end = one(parse);

@@ -2,7 +2,6 @@
  * numbers: "x | NAME". */
 #include "eval/template/template_parts.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,10 +84,9 @@ struct value dpe_template_case(struct render *render, struct dpe_span text, enum
     struct dpe_text *out = &render->cased;
     dpe_template_step(render, text.n / 16);
     out->n = 0;
-    dpe_status status = letters == LETTERS_LOWER   ? dpe_py_lower(text, out)
-                        : letters == LETTERS_UPPER ? dpe_py_upper(text, out)
-                        : letters == LETTERS_SWAPPED
-                            ? dpe_py_swapcase(text, out)
+    dpe_status status = letters == LETTERS_LOWER ? dpe_py_lower(text, out)
+                        : letters == LETTERS_UPPER
+                            ? dpe_py_upper(text, out)
                             : dpe_py_title(text, letters == LETTERS_CAPITAL, out);
     if (status != DPE_OK) {
         dpe_template_no_memory(render);
@@ -111,52 +109,25 @@ void dpe_template_put_often(struct render *render, struct builder *to, struct dp
     }
 }
 
-struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
-                              struct dpe_span fill, char side)
-{
-    int64_t n = (int64_t)dpe_template_characters(render, text);
-    int64_t lacking = width > n ? width - n : 0;
-    /* str.center gives the odd one to the left where the width is odd. */
-    int64_t left = side == '<'   ? 0
-                   : side == '>' ? lacking
-                   : side == '^' ? lacking / 2
-                                 : lacking / 2 + (lacking & width & 1);
-    struct builder built = {0};
-    dpe_template_put_often(render, &built, fill, left);
-    dpe_template_put_span(render, &built, text);
-    dpe_template_put_often(render, &built, fill, lacking - left);
-    return dpe_template_built(&built);
-}
-
-/* jinja2's own way to a title: not that of str.title(). */
-static void put_word(struct render *render, struct builder *to, struct dpe_span word)
-{
-    size_t n = 0;
-    if (word.n > 0) {
-        dpe_py_next(word.s, word.s + word.n, &n);
-        struct dpe_span rest = {word.s + n, word.n - n};
-        struct dpe_span first = {word.s, n};
-        dpe_template_put_span(render, to, dpe_template_case(render, first, LETTERS_UPPER).text);
-        dpe_template_put_span(render, to, dpe_template_case(render, rest, LETTERS_LOWER).text);
-    }
-}
-
-/* Words begin after white space and after - ( { [ <. */
+/* jinja2's own way to a title, not that of str.title(): words begin after white space and after
+ * - ( { [ <. */
 static struct value do_title(struct render *render, struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, args->of);
     struct builder built = {0};
-    size_t start = 0;
+    struct dpe_span first = {NULL, 0}; /* of a word */
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
-        bool ends = dpe_py_space(text.s + i, text.s + text.n) > 0 || point == '-' || point == '(' ||
-                    point == '{' || point == '[' || point == '<';
-        if (ends || i + n == text.n) {
-            size_t end = ends ? i : i + n;
-            struct dpe_span word = {text.s + start, end - start};
-            put_word(render, &built, word);
-            dpe_template_put(render, &built, text.s + i, ends ? n : 0);
-            start = i + n;
+        first = first.s == NULL ? (struct dpe_span){text.s + i, n} : first;
+        if (i + n == text.n || dpe_py_space(text.s + i, text.s + text.n) > 0 ||
+            (point < 0x80 && strchr("-({[<", (int)point) != NULL)) {
+            const char *behind = first.s + first.n;
+            struct dpe_span rest = {behind, (size_t)(text.s + i + n - behind)};
+            dpe_template_put_span(render, &built,
+                                  dpe_template_case(render, first, LETTERS_UPPER).text);
+            dpe_template_put_span(render, &built,
+                                  dpe_template_case(render, rest, LETTERS_LOWER).text);
+            first.s = NULL;
         }
     }
     return dpe_template_built(&built);
@@ -204,54 +175,7 @@ static struct value do_safe(struct render *render, struct args *args)
     return text;
 }
 
-static struct value do_center(struct render *render, struct args *args)
-{
-    return dpe_template_pad(render, dpe_template_str(render, args->of), args->at[0].integer,
-                            dpe_span_of(" "), 'c');
-}
-
 /* -------------------------------------------------------------------------------------- numbers */
-
-/* The digits of an integer as int() reads them, in ASCII and without what may stand between; 0: it
- * is none. Room for `most`. */
-static size_t plain_digits(struct dpe_span text, char *out, size_t most)
-{
-    size_t n = 0;
-    bool digit = false; /* the last character was one */
-    for (size_t i = 0, length = 0; i < text.n; i += length) {
-        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &length);
-        int value = dpe_py_digit(point);
-        bool sign = i == 0 && (point == '-' || point == '+');
-        if ((value < 0 && !sign && !(point == '_' && digit)) || n + 1 >= most) {
-            return 0;
-        }
-        digit = value >= 0;
-        if (value >= 0 || (sign && point == '-')) {
-            out[n++] = value >= 0 ? (char)('0' + value) : '-';
-        }
-    }
-    return digit ? n : 0;
-}
-
-/* int(text, base) for a base other than 10. */
-static bool of_base(struct dpe_span text, int64_t base, int64_t *integer)
-{
-    char plain[80];
-    char *end = NULL;
-    if (text.n == 0 || text.n >= sizeof plain || base < 2 || base > 36) {
-        return false;
-    }
-    memcpy(plain, text.s, text.n);
-    plain[text.n] = '\0';
-    char *digits = plain + (plain[0] == '-' || plain[0] == '+');
-    char mark = digits[0] == '0' ? (char)(digits[1] | 0x20) : '\0';
-    if ((mark == 'x' && base == 16) || (mark == 'o' && base == 8) || (mark == 'b' && base == 2)) {
-        memmove(digits, digits + 2, strlen(digits + 2) + 1);
-    }
-    errno = 0;
-    *integer = strtoll(plain, &end, (int)base);
-    return errno == 0 && *end == '\0' && end > digits && digits[0] != '-' && digits[0] != '+';
-}
 
 /* int(real), exact. */
 static struct value of_real(struct render *render, double real, struct value fallback)
@@ -264,38 +188,45 @@ static struct value of_real(struct render *render, double real, struct value fal
     return dpe_template_digits(render, text, (size_t)n);
 }
 
-static bool is_digit(char c)
+/* A number's text, as int() and float() take it, for strtod: without white space around it and '_'
+ * between digits, the digits of any script in ASCII. The bytes in `out` [most]; 0: it is no number,
+ * or too long. */
+static size_t plain_number(struct dpe_span text, char *out, size_t most)
 {
-    return c >= '0' && c <= '9';
-}
-
-static bool read_real(struct dpe_span text, double *real)
-{
-    char plain[400];
-    char *end = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < text.n; i++) {
-        bool inner = i > 0 && i + 1 < text.n && text.s[i] == '_' && is_digit(text.s[i - 1]) &&
-                     is_digit(text.s[i + 1]);
-        if (n + 1 >= sizeof plain || strchr("xXpP", text.s[i]) != NULL || text.s[i] == '\0') {
-            return false;
+    bool digit = false; /* the last character was one */
+    bool between = false;
+    text = dpe_py_strip(text);
+    for (size_t i = 0, length = 0; i < text.n; i += length) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &length);
+        int value = dpe_py_digit(point);
+        if (n + 1 >= most || (between && value < 0) || (value < 0 && point > 0x7f)) {
+            return 0;
         }
-        if (!inner) {
-            plain[n++] = text.s[i];
+        between = digit && point == '_';
+        digit = value >= 0;
+        if (!between) {
+            out[n++] = digit ? (char)('0' + value) : (char)point;
         }
     }
-    plain[n] = '\0';
-    *real = strtod(plain, &end);
-    return n > 0 && *end == '\0';
+    out[n] = '\0';
+    return between || strpbrk(out, "xXpP") != NULL ? 0 : n;
 }
+
+static bool read_real(const char *plain, size_t n, double *real)
+{
+    char *end = NULL;
+    *real = strtod(plain, &end);
+    return n > 0 && end == plain + n;
+}
+
+enum { MOST_DIGITS = 4300 }; /* int() reads no more */
 
 static struct value do_int(struct render *render, struct args *args)
 {
-    enum { MOST_DIGITS = 4300 }; /* int() reads no more */
     struct value of = dpe_template_whole(args->of);
     struct value fallback = args->at[0];
-    int64_t base = args->at[1].integer;
-    int64_t integer = 0;
+    char plain[MOST_DIGITS + 3];
     double real = 0.0;
     if (of.kind == KIND_FLOAT) {
         return of_real(render, of.real, fallback);
@@ -304,24 +235,24 @@ static struct value do_int(struct render *render, struct args *args)
         return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of : fallback;
     }
     dpe_template_step(render, of.text.n / 16);
-    struct dpe_span trimmed = dpe_py_strip(of.text);
-    if (base != 10 && of_base(trimmed, base, &integer)) {
-        return dpe_template_int(integer);
-    }
-    char *digits = dpe_template_get(render, MOST_DIGITS + 3);
-    size_t n = base == 10 ? plain_digits(trimmed, digits, MOST_DIGITS + 3) : 0;
-    return n > 0                       ? dpe_template_digits(render, digits, n)
-           : read_real(trimmed, &real) ? of_real(render, real, fallback)
-                                       : fallback;
+    size_t n = plain_number(of.text, plain, sizeof plain);
+    size_t plus = n > 0 && plain[0] == '+';
+    size_t sign = n > 0 && (plus || plain[0] == '-');
+    return n > sign && strspn(plain + sign, "0123456789") == n - sign
+               ? dpe_template_digits(render, plain + plus, n - plus)
+           : read_real(plain, n, &real) ? of_real(render, real, fallback)
+                                        : fallback;
 }
 
 static struct value do_float(struct render *render, struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
+    char plain[MOST_DIGITS + 3];
     double real = 0.0;
-    dpe_template_step(render, args->of.kind == KIND_STRING ? args->of.text.n / 16 : 0);
+    bool text = args->of.kind == KIND_STRING;
+    dpe_template_step(render, text ? args->of.text.n / 16 : 0);
     if (dpe_template_number(args->of, &real) ||
-        (args->of.kind == KIND_STRING && read_real(dpe_py_strip(args->of.text), &real))) {
+        (text && read_real(plain, plain_number(args->of.text, plain, sizeof plain), &real))) {
         return dpe_template_float(real);
     }
     return given != NULL ? *given : dpe_template_float(0.0);
@@ -331,10 +262,6 @@ static struct value do_abs(struct render *render, struct args *args)
 {
     struct value of = args->of;
     struct value zero = dpe_template_int(0);
-    if (of.kind == KIND_DIGITS) {
-        size_t minus = of.text.s[0] == '-';
-        return dpe_template_digits(render, of.text.s + minus, of.text.n - minus);
-    }
     return dpe_template_compare(render, of, zero) < 0
                ? dpe_template_binary(render, OP_SUBTRACT, zero, of)
                : dpe_template_whole(of);
@@ -379,50 +306,7 @@ static struct value do_default(struct render *render, struct args *args)
                : args->at[0];
 }
 
-/* Bytes that a URL takes as they are, or as %XX; a blank in a query is '+'. */
-static void put_quoted(struct render *render, struct builder *to, struct dpe_span text, bool query)
-{
-    static const char plain[] =
-        "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    dpe_template_step(render, text.n);
-    for (size_t i = 0; i < text.n; i++) {
-        char code[4];
-        bool kept =
-            memchr(plain, text.s[i], sizeof plain - 1) != NULL || (!query && text.s[i] == '/');
-        snprintf(code, sizeof code, "%%%02X", (unsigned)(unsigned char)text.s[i]);
-        bool blank = query && text.s[i] == ' ';
-        dpe_template_put(render, to, blank ? "+" : kept ? text.s + i : code, blank || kept ? 1 : 3);
-    }
-}
-
-/* A text, or the query of a mapping or of pairs. */
-static struct value do_urlencode(struct render *render, struct args *args)
-{
-    struct value of = args->of;
-    struct builder built = {0};
-    bool pairs = of.kind == KIND_DICT || of.kind == KIND_LIST || of.kind == KIND_TUPLE ||
-                 of.kind == KIND_ITERATOR;
-    if (!pairs) {
-        put_quoted(render, &built, dpe_template_str(render, of), false);
-        return dpe_template_built(&built);
-    }
-    struct items items =
-        of.kind == KIND_DICT ? dpe_template_pairs(render, of) : dpe_template_items(render, of);
-    for (size_t i = 0; i < items.n; i++) {
-        struct items two = dpe_template_items(render, items.at[i]);
-        if (two.n != 2) {
-            dpe_template_fail(render, "urlencode: expected a text, a mapping or pairs");
-        }
-        dpe_template_put(render, &built, "&", i > 0);
-        put_quoted(render, &built, dpe_template_str(render, two.at[0]), true);
-        dpe_template_put(render, &built, "=", 1);
-        put_quoted(render, &built, dpe_template_str(render, two.at[1]), true);
-    }
-    return dpe_template_built(&built);
-}
-
 const struct known dpe_template_text_filters[] = {
-    {"urlencode", "", do_urlencode},
     {"trim", "~$chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT | STRIP_MARKED},
     {"upper", "", dpe_template_do_case, LETTERS_UPPER},
     {"lower", "", dpe_template_do_case, LETTERS_LOWER},
@@ -432,8 +316,7 @@ const struct known dpe_template_text_filters[] = {
     {"string", "", do_string},
     {"indent", "width=4,first=,blank=", do_indent},
     {"safe", "", do_safe},
-    {"center", "#width=80", do_center},
-    {"int", "default=0,#base=10", do_int},
+    {"int", "default=0", do_int},
     {"float", "default=", do_float},
     {"abs", "", do_abs},
     {"round", "#precision=0,$method='common'", do_round},

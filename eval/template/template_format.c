@@ -20,6 +20,21 @@ struct form {
 
 static const struct form plain_form = {.fill = {" ", 1}, .width = -1, .precision = -1};
 
+/* A text among fill characters, at least `width` of all: at the left '<', the right '>', or
+ * between. */
+static struct dpe_span pad(struct render *render, struct dpe_span text, int64_t width,
+                           struct dpe_span fill, char side)
+{
+    int64_t n = (int64_t)dpe_template_characters(render, text);
+    int64_t lacking = width > n ? width - n : 0;
+    int64_t left = side == '<' ? 0 : side == '>' ? lacking : lacking / 2;
+    struct builder built = {0};
+    dpe_template_put_often(render, &built, fill, left);
+    dpe_template_put_span(render, &built, text);
+    dpe_template_put_often(render, &built, fill, lacking - left);
+    return dpe_template_built(&built).text;
+}
+
 /* The digits before the point in groups of three. */
 static void put_grouped(struct render *render, struct builder *to, const char *digits, char comma)
 {
@@ -47,7 +62,7 @@ static void put_number(struct render *render, struct builder *to, const struct f
     struct dpe_span text = dpe_template_built(&body).text;
     if (align == '=') {
         int64_t rest = form->width - (int64_t)strlen(sign) - (int64_t)strlen(prefix);
-        text = dpe_template_pad(render, text, rest, fill, '>').text;
+        text = pad(render, text, rest, fill, '>');
     }
     struct builder whole = {0};
     dpe_template_put_text(render, &whole, sign);
@@ -55,43 +70,26 @@ static void put_number(struct render *render, struct builder *to, const struct f
     dpe_template_put_span(render, &whole, text);
     text = dpe_template_built(&whole).text;
     if (align != '=') {
-        text = dpe_template_pad(render, text, form->width, fill, align).text;
+        text = pad(render, text, form->width, fill, align);
     }
     dpe_template_put_span(render, to, text);
 }
 
-/* d, x, X, o, b of an integer. */
+/* d, x, X, o of an integer. */
 static void put_integer(struct render *render, struct builder *to, const struct form *form,
                         struct value value)
 {
     char type = form->type == 0 || form->type == 'd' ? 'u' : form->type;
     if (value.kind == KIND_DIGITS) {
-        bool minus = value.text.s[0] == '-';
-        if (type != 'u') {
-            dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
-        }
-        char *long_digits = dpe_template_get(render, value.text.n + 1);
-        memcpy(long_digits, value.text.s + minus, value.text.n - minus);
-        put_number(render, to, form, minus, "", long_digits);
-        return;
+        dpe_template_fail(render, "an integer beyond 64 bits cannot be formatted");
     }
-    char digits[72];
+    char digits[32];
     const char pattern[] = {'%', 'l', 'l', type, '\0'};
     const char prefix[] = {'0', type, '\0'};
     bool minus = value.integer < 0;
     uint64_t size = minus ? 0 - (uint64_t)value.integer : (uint64_t)value.integer;
-    if (type == 'b') {
-        size_t n = 0;
-        for (int bit = 63; bit >= 0; bit--) {
-            if (n > 0 || bit == 0 || (size >> bit & 1) != 0) {
-                digits[n++] = (char)('0' + (size >> bit & 1));
-            }
-        }
-        digits[n] = '\0';
-    } else {
-        /* -Wformat-nonliteral: made above of one letter. */
-        snprintf(digits, sizeof digits, pattern, (unsigned long long)size);
-    }
+    /* -Wformat-nonliteral: made above of one letter. */
+    snprintf(digits, sizeof digits, pattern, (unsigned long long)size);
     put_number(render, to, form, minus, form->alternate && type != 'u' ? prefix : "", digits);
 }
 
@@ -106,14 +104,8 @@ static void put_real(struct render *render, struct builder *to, const struct for
     bool minus = signbit(real) != 0 && !isnan(real);
     double size = fabs(real) * (form->type == '%' ? 100.0 : 1.0);
     snprintf(pattern, sizeof pattern, "%%%s.*%c", form->alternate ? "#" : "", type);
-    if (!isfinite(real)) {
-        bool upper = type == 'E' || type == 'F' || type == 'G';
-        snprintf(digits, sizeof digits, "%s",
-                 isnan(real) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
-    } else {
-        /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
-        snprintf(digits, sizeof digits, pattern, places, size);
-    }
+    /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
+    snprintf(digits, sizeof digits, pattern, places, size);
     dpe_append(digits, sizeof digits, "%s", form->type == '%' ? "%" : "");
     put_number(render, to, form, minus, "", digits);
 }
@@ -125,8 +117,7 @@ static void put_text(struct render *render, struct builder *to, const struct for
         text.n = dpe_template_offset(render, text, (size_t)form->precision);
     }
     char align = form->align != 0 ? form->align : '<';
-    dpe_template_put_span(render, to,
-                          dpe_template_pad(render, text, form->width, form->fill, align).text);
+    dpe_template_put_span(render, to, pad(render, text, form->width, form->fill, align));
 }
 
 /* ------------------------------------------------------------------------------------------ % */
@@ -142,9 +133,10 @@ struct source {
 static struct value next_of(struct render *render, struct source *from, const struct dpe_span *name)
 {
     if (name != NULL) {
-        const struct value *found = from->value.kind == KIND_DICT
-                                        ? dpe_template_named(render, from->value.pairs, *name)
-                                        : NULL;
+        const struct value *found =
+            from->value.kind == KIND_DICT
+                ? dpe_template_dict_get(render, from->value.pairs, dpe_template_string(*name))
+                : NULL;
         from->named = true;
         return found != NULL
                    ? *found
@@ -333,7 +325,7 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         dpe_template_put(render, &digits, "", 1);
         put_number(render, to, &form, signbit(real) != 0, "", digits.bytes);
     } else if (number && value.kind != KIND_FLOAT &&
-               (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
+               (form.type == 0 || strchr("dxXo", form.type) != NULL)) {
         put_integer(render, to, &form, dpe_template_whole(value));
     } else {
         dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
@@ -341,50 +333,32 @@ static void put_formed(struct render *render, struct builder *to, struct value v
     }
 }
 
-/* The value of a field's name: an argument, then members and items. */
+/* The argument that a field names. */
 static struct value field_value(struct render *render, struct dpe_span name,
                                 const struct args *args, int64_t *next)
 {
-    size_t n = 0;
-    while (n < name.n && name.s[n] != '.' && name.s[n] != '[') {
-        n++;
-    }
-    struct dpe_span first = {name.s, n};
-    const char *digits = first.s;
-    struct value value = dpe_template_nothing();
-    bool numbered = n > 0 && strspn(digits, "0123456789") >= n;
-    if (n == 0 || numbered) {
+    const char *digits = name.s;
+    bool numbered = name.n > 0 && strspn(digits, "0123456789") >= name.n;
+    if (name.n == 0 || numbered) {
         if ((*next > 0 && numbered) || (*next < 0 && !numbered)) {
             dpe_template_fail(render, "format(): fields with and without numbers");
         }
-        int64_t at = numbered ? read_width(render, &digits, first.s + n) : *next;
+        int64_t at = numbered ? read_width(render, &digits, name.s + name.n) : *next;
         *next = numbered ? -1 : *next + 1;
         if (at >= (int64_t)args->n) {
             dpe_template_fail(render, "format(): there is no argument %lld", (long long)at);
         }
-        value = args->at[at];
-    } else {
-        const struct value *named = dpe_template_named(render, &args->named, first);
-        if (named == NULL || named->kind == KIND_UNDEFINED) {
-            dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
-        }
-        value = *named;
+        return args->at[at];
     }
-    while (n < name.n) {
-        bool item = name.s[n] == '[';
-        size_t start = n + 1;
-        for (n = start;
-             n < name.n && (item ? name.s[n] != ']' : name.s[n] != '.' && name.s[n] != '[');) {
-            n++;
-        }
-        struct dpe_span part = {name.s + start, n - start};
-        n += item;
-        value = dpe_template_item(render, value, dpe_template_key(render, part));
+    const struct value *named =
+        dpe_template_dict_get(render, &args->named, dpe_template_string(name));
+    if (named == NULL || named->kind == KIND_UNDEFINED) {
+        dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(name));
     }
-    return value;
+    return *named;
 }
 
-/* {name!r:spec}; *at stands behind its brace. */
+/* {name:spec}; *at stands behind its brace. */
 static void one_field(struct render *render, struct builder *to, const char **at, const char *end,
                       const struct args *args, int64_t *next)
 {
@@ -395,22 +369,11 @@ static void one_field(struct render *render, struct builder *to, const char **at
                                       ? "format(): a field has no end"
                                       : "format(): a field within a field is not supported");
     }
-    size_t n = 0;
-    while (s + n < close && s[n] != '!' && s[n] != ':') {
-        n++;
-    }
-    struct value value = field_value(render, (struct dpe_span){s, n}, args, next);
-    s += n;
-    if (s < close && *s == '!') {
-        bool repr = s + 1 < close && (s[1] == 'r' || s[1] == 'a');
-        value = dpe_template_string(repr ? dpe_template_repr(render, value)
-                                         : dpe_template_str(render, value));
-        s += 2;
-    }
-    struct dpe_span spec = {s, 0};
-    if (s < close && *s == ':') {
-        spec = (struct dpe_span){s + 1, (size_t)(close - s - 1)};
-    }
+    const char *colon = memchr(s, ':', (size_t)(close - s));
+    struct dpe_span name = {s, (size_t)((colon != NULL ? colon : close) - s)};
+    struct dpe_span spec = {colon != NULL ? colon + 1 : close, 0};
+    spec.n = (size_t)(close - spec.s);
+    struct value value = field_value(render, name, args, next);
     *at = close + 1;
     put_formed(render, to, value, spec);
 }
@@ -479,59 +442,14 @@ struct value dpe_template_escape(struct render *render, struct value of)
     return escaped;
 }
 
-/* `how`: what is marked, too. */
 static struct value do_escape(struct render *render, struct args *args)
 {
-    args->of.markup = args->of.markup && args->how == 0;
     return dpe_template_escape(render, args->of);
-}
-
-/* Runs of letters, digits and '_'. */
-static struct value do_wordcount(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    int64_t words = 0;
-    bool inside = false;
-    dpe_template_step(render, text.n / 16);
-    for (size_t i = 0, n = 0; i < text.n; i += n) {
-        bool word = dpe_py_word(dpe_py_next(text.s + i, text.s + text.n, &n));
-        words += word && !inside;
-        inside = word;
-    }
-    return dpe_template_int(words);
-}
-
-/* At most `length` characters, the end's among them, unless only `leeway` more are there. */
-static struct value do_truncate(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    int64_t length = args->at[0].integer;
-    bool kill = dpe_template_truth(args->at[1]);
-    int64_t leeway = args->at[3].integer;
-    int64_t tail = (int64_t)dpe_template_characters(render, args->at[2].text);
-    int64_t n = (int64_t)dpe_template_characters(render, text);
-    if (length < tail || leeway < 0) {
-        dpe_template_fail(render, "truncate: expected a length of at least %lld", (long long)tail);
-    }
-    if (n - leeway <= length) {
-        return dpe_template_string(text);
-    }
-    text.n = dpe_template_offset(render, text, (size_t)(length - tail));
-    size_t space = kill ? 0 : text.n;
-    while (space > 0 && text.s[space - 1] != ' ') {
-        space--;
-    }
-    text.n = space > 0 ? space - 1 : text.n;
-    return dpe_template_binary(render, OP_ADD, dpe_template_string(text),
-                               dpe_template_string(args->at[2].text));
 }
 
 const struct known dpe_template_format_filters[] = {
     {"format", NULL, do_format},
     {"e", "", do_escape},
     {"escape", "", do_escape},
-    {"forceescape", "", do_escape, true},
-    {"wordcount", "", do_wordcount},
-    {"truncate", "#length=255,killwords=,$end='...',~#leeway=5", do_truncate},
     {NULL},
 };

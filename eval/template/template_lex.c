@@ -2,10 +2,8 @@
  * them. */
 #include "eval/template/template_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { MAX_NESTING = 64 };
 #define DIGITS "0123456789"
 
 struct lexer {
@@ -14,8 +12,7 @@ struct lexer {
     const char *counted;  /* newlines before it are in `line` */
     int line;
     bool line_start; /* what ended here ended in a newline */
-    char open[MAX_NESTING];
-    int n_open;
+    int open;        /* brackets */
 };
 
 static int line_at(struct lexer *lexer, const char *at)
@@ -188,40 +185,8 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-/* 0x1f, 0o17 and 0b11, with '_' between digits, as decimal digits; false when none begins here. */
-static bool based_token(struct lexer *lexer)
-{
-    const char *s = lexer->at;
-    char letter = s[0] == '0' ? (char)(s[1] | 0x20) : '0';
-    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-    uint64_t value = 0;
-    size_t n = 2;
-    for (size_t at = n; base > 0; n = ++at) {
-        at += s[at] == '_';
-        int digit = dpe_hex_digit(s[at]);
-        if (digit < 0 || digit >= base) {
-            break;
-        }
-        if (__builtin_mul_overflow(value, base, &value) ||
-            __builtin_add_overflow(value, digit, &value) || value > INT64_MAX) {
-            dpe_template_refuse(lexer->parse, lexer->line, "a number is larger than 64 bits");
-        }
-    }
-    if (n == 2 || is_name(s[n])) {
-        return false;
-    }
-    char *text = dpe_template_get(&lexer->parse->render, 24);
-    int length = snprintf(text, 24, "%llu", (unsigned long long)value);
-    add(lexer, TOKEN_INT, (struct dpe_span){text, (size_t)length});
-    lexer->at += n;
-    return true;
-}
-
 static void number_token(struct lexer *lexer)
 {
-    if (based_token(lexer)) {
-        return;
-    }
     const char *s = lexer->at;
     size_t n = strspn(s, DIGITS);
     bool real = s[n] == '.' && is_digit(s[n + 1]);
@@ -240,26 +205,6 @@ static void number_token(struct lexer *lexer)
     lexer->at += n;
 }
 
-/* Keeps what is open. */
-static void nest(struct lexer *lexer, char c)
-{
-    static const char opening[] = "([{";
-    static const char closing[] = ")]}";
-    const char *close = strchr(closing, c);
-    if (strchr(opening, c) != NULL) {
-        if (lexer->n_open == MAX_NESTING) {
-            dpe_template_refuse(lexer->parse, lexer->line, "more than %d brackets are open",
-                                MAX_NESTING);
-        }
-        lexer->open[lexer->n_open++] = c;
-    } else if (close != NULL) {
-        if (lexer->n_open == 0 || lexer->open[lexer->n_open - 1] != opening[close - closing]) {
-            dpe_template_refuse(lexer->parse, lexer->line, "unexpected '%c'", c);
-        }
-        lexer->n_open--;
-    }
-}
-
 static void operator_token(struct lexer *lexer)
 {
     static const char *const operators[] = {"//", "**", "==", "!=", "<=", ">=", "+", "-", "/",
@@ -268,8 +213,9 @@ static void operator_token(struct lexer *lexer)
     for (int i = 0; operators[i] != NULL; i++) {
         struct dpe_span text = dpe_span_of(operators[i]);
         if (strncmp(lexer->at, text.s, text.n) == 0) {
-            nest(lexer, text.s[0]);
-            add(lexer, TOKEN_OPERATOR, text);
+            lexer->open += text.n == 1 && strchr("([{", *text.s) != NULL;
+            lexer->open -= text.n == 1 && strchr(")]}", *text.s) != NULL && lexer->open > 0;
+            add(lexer, TOKEN_SIGN, text);
             lexer->at += text.n;
             return;
         }
@@ -289,7 +235,7 @@ static size_t end_length(const struct lexer *lexer, bool block, char *sign)
     const char *s = lexer->at;
     *sign = *s == '-' || block ? sign_at(s) : '\0';
     s += *sign != '\0';
-    bool ends = lexer->n_open == 0 && s[0] == (block ? '%' : '}') && s[1] == '}';
+    bool ends = lexer->open == 0 && s[0] == (block ? '%' : '}') && s[1] == '}';
     return ends ? (size_t)(s + 2 - lexer->at) : 0;
 }
 
@@ -297,14 +243,14 @@ static size_t end_length(const struct lexer *lexer, bool block, char *sign)
 static void lex_tag(struct lexer *lexer, bool block)
 {
     int begun = lexer->line;
-    lexer->n_open = 0;
+    lexer->open = 0;
     for (;;) {
         skip_space(lexer);
         line_at(lexer, lexer->at);
         char sign = '\0';
         size_t n = end_length(lexer, block, &sign);
         if (n > 0) {
-            add(lexer, block ? TOKEN_BLOCK_END : TOKEN_PRINT_END, (struct dpe_span){"", 0});
+            add(lexer, TOKEN_SIGN, dpe_span_of(block ? "%}" : "}}"));
             lexer->at += n;
             close_tag(lexer, sign, block);
             return;
@@ -416,7 +362,7 @@ struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t
         if (at[1] == '#') {
             skip_comment(&lexer);
         } else if (at[1] == '{' || !lex_raw(&lexer, at)) {
-            add(&lexer, at[1] == '%' ? TOKEN_BLOCK : TOKEN_PRINT, (struct dpe_span){"", 0});
+            add(&lexer, TOKEN_SIGN, (struct dpe_span){at, 2});
             lex_tag(&lexer, at[1] == '%');
         }
     }
@@ -450,55 +396,49 @@ const struct token *dpe_template_token(const struct parse *parse)
     return &parse->tokens[parse->at];
 }
 
-bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text)
+bool dpe_template_token_is(const struct token *token, const char *text)
 {
-    const struct token *token = dpe_template_token(parse);
-    return token->kind == kind && (text == NULL || dpe_span_equal(token->text, dpe_span_of(text)));
+    return (token->kind == TOKEN_NAME || token->kind == TOKEN_SIGN) &&
+           dpe_span_equal(token->text, dpe_span_of(text));
 }
 
-bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text)
+bool dpe_template_is(const struct parse *parse, const char *text)
 {
-    bool is = dpe_template_is(parse, kind, text);
+    return dpe_template_token_is(dpe_template_token(parse), text);
+}
+
+bool dpe_template_take(struct parse *parse, const char *text)
+{
+    bool is = dpe_template_is(parse, text);
     parse->at += is;
     return is;
 }
 
-static const char *token_name(enum token_kind kind)
+void dpe_template_expected(struct parse *parse, const char *what)
 {
-    static const char *const names[] = {
-        [TOKEN_END] = "the end of the template",
-        [TOKEN_DATA] = "text",
-        [TOKEN_PRINT] = "text",
-        [TOKEN_PRINT_END] = "}}",
-        [TOKEN_BLOCK] = "text",
-        [TOKEN_BLOCK_END] = "%}",
-        [TOKEN_NAME] = "a name",
-        [TOKEN_STRING] = "a string",
-        [TOKEN_INT] = "a token",
-        [TOKEN_FLOAT] = "a token",
-        [TOKEN_OPERATOR] = "a token",
-    };
-    return names[kind];
+    const struct token *token = dpe_template_token(parse);
+    struct dpe_span found = token->kind == TOKEN_END      ? dpe_span_of("the end of the template")
+                            : token->kind == TOKEN_DATA   ? dpe_span_of("text")
+                            : token->kind == TOKEN_STRING ? dpe_span_of("a string")
+                                                          : token->text;
+    dpe_template_refuse(parse, token->line, "expected %s, found %.*s", what, SHOWN(found));
 }
 
-void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text)
+void dpe_template_expect(struct parse *parse, const char *text)
 {
-    if (dpe_template_take(parse, kind, text)) {
-        return;
+    if (!dpe_template_take(parse, text)) {
+        dpe_template_expected(parse, text);
     }
-    const struct token *token = dpe_template_token(parse);
-    bool show = token->kind == TOKEN_NAME || token->kind == TOKEN_OPERATOR ||
-                token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT;
-    struct dpe_span found = show ? token->text : dpe_span_of(token_name(token->kind));
-    dpe_template_refuse(parse, token->line, "expected %s, found %.*s",
-                        text != NULL ? text : token_name(kind), SHOWN(found));
 }
 
 struct dpe_span dpe_template_take_name(struct parse *parse)
 {
-    struct dpe_span name = dpe_template_token(parse)->text;
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
-    return name;
+    const struct token *token = dpe_template_token(parse);
+    if (token->kind != TOKEN_NAME) {
+        dpe_template_expected(parse, "a name");
+    }
+    parse->at++;
+    return token->text;
 }
 
 void dpe_template_deeper(struct parse *parse, int line, int most, const char *what)

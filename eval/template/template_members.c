@@ -12,24 +12,24 @@ static struct value loop_member(struct render *render, const struct loop *loop,
     int64_t n = (int64_t)loop->over.n;
     const struct {
         const char *name;
-        int64_t number;
-    } numbers[] = {{"index", index + 1},       {"index0", index},
-                   {"revindex", n - index},    {"length", n},
-                   {"depth", loop->depth},     {"revindex0", n - index - 1},
-                   {"depth0", loop->depth - 1}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(numbers[i].name))) {
-            return dpe_template_int(numbers[i].number);
+        struct value value;
+    } members[] = {
+        {"index", dpe_template_int(index + 1)},
+        {"index0", dpe_template_int(index)},
+        {"revindex", dpe_template_int(n - index)},
+        {"revindex0", dpe_template_int(n - index - 1)},
+        {"length", dpe_template_int(n)},
+        {"depth", dpe_template_int(loop->depth)},
+        {"depth0", dpe_template_int(loop->depth - 1)},
+        {"first", dpe_template_bool(index == 0)},
+        {"last", dpe_template_bool(index == n - 1)},
+        {"previtem", index > 0 ? loop->over.at[index - 1] : dpe_template_undefined("previtem")},
+        {"nextitem", index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined("nextitem")},
+    };
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        if (dpe_span_equal(name, dpe_span_of(members[i].name))) {
+            return members[i].value;
         }
-    }
-    if (dpe_span_equal(name, dpe_span_of("first")) || dpe_span_equal(name, dpe_span_of("last"))) {
-        return dpe_template_bool(name.s[0] == 'f' ? index == 0 : index == n - 1);
-    }
-    if (dpe_span_equal(name, dpe_span_of("previtem"))) {
-        return index > 0 ? loop->over.at[index - 1] : dpe_template_undefined("previtem");
-    }
-    if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
-        return index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined("nextitem");
     }
     return dpe_template_fail(render, "loop.%.*s is not supported", SHOWN(name));
 }
@@ -40,63 +40,10 @@ static struct value do_cycle(struct render *render, struct args *args)
                        : dpe_template_fail(render, "loop.cycle needs an argument");
 }
 
-/* Whether the values are others than at the last call in this loop. */
-static struct value do_changed(struct render *render, struct args *args)
-{
-    struct value now = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    bool same = dpe_template_equal(render, args->of.loop->last, now);
-    args->of.loop->last = now;
-    return dpe_template_bool(!same);
-}
-
 const struct known dpe_template_loop_methods[] = {
     {"cycle", NULL, do_cycle},
-    {"changed", NULL, do_changed},
     {NULL},
 };
-
-/* next, and reset with `how`. */
-static struct value do_turn(struct render *render, struct args *args)
-{
-    (void)render;
-    struct items *all = args->of.items;
-    struct value now = all->at[all->turn];
-    all->turn = args->how != 0 ? 0 : (all->turn + 1) % all->n;
-    return args->how != 0 ? dpe_template_none() : now;
-}
-
-const struct known dpe_template_cycler_methods[] = {
-    {"next", "", do_turn, false},
-    {"reset", "", do_turn, true},
-    {NULL},
-};
-
-/* Macros have a name, what their parameters are called, and what else they take. */
-static struct value macro_member(struct render *render, const struct node *node,
-                                 struct dpe_span name)
-{
-    static const struct {
-        const char *name;
-        unsigned reads;
-    } catches[] = {
-        {"catch_varargs", READS_VARARGS}, {"catch_kwargs", READS_KWARGS}, {"caller", READS_CALLER}};
-    if (dpe_span_equal(name, dpe_span_of("name"))) {
-        return node->name.n > 0 ? dpe_template_string(node->name) : dpe_template_none();
-    }
-    if (dpe_span_equal(name, dpe_span_of("arguments"))) {
-        struct value list = dpe_template_list(render, KIND_TUPLE, 0);
-        for (const struct node *each = node->list; each != NULL; each = each->next) {
-            dpe_template_add(render, list, dpe_template_string(each->name));
-        }
-        return list;
-    }
-    for (size_t i = 0; i < sizeof catches / sizeof catches[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(catches[i].name))) {
-            return dpe_template_bool((node->reads & catches[i].reads) != 0);
-        }
-    }
-    return (struct value){.kind = KIND_UNDEFINED, .text = name};
-}
 
 struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name)
 {
@@ -119,25 +66,9 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
             dpe_template_dict_get(render, of.pairs, dpe_template_string(name));
         return value != NULL ? *value : missing;
     }
-    if (of.kind == KIND_TUPLE && of.items->grouped) {
-        bool key = dpe_span_equal(name, dpe_span_of("grouper"));
-        return key || dpe_span_equal(name, dpe_span_of("list")) ? of.items->at[key ? 0 : 1]
-                                                                : missing;
-    }
-    if (of.kind == KIND_MACRO) {
-        return macro_member(render, of.macro->node, name);
-    }
-    if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("current"))) {
-        return of.items->at[of.items->turn];
-    }
-    if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("items"))) {
-        return (struct value){.kind = KIND_TUPLE, .items = of.items};
-    }
-    if (of.kind == KIND_JOINER && dpe_span_equal(name, dpe_span_of("sep"))) {
-        return of.items->at[0];
-    }
-    if (of.kind == KIND_JOINER && dpe_span_equal(name, dpe_span_of("used"))) {
-        return dpe_template_bool(of.items->turn > 0);
+    if (of.kind == KIND_MACRO || of.kind == KIND_JOINER) {
+        dpe_template_fail(render, "the member '%.*s' of %s is not supported", SHOWN(name),
+                          dpe_template_kind_name(of));
     }
     return missing;
 }
@@ -157,6 +88,18 @@ static struct value part(struct render *render, struct dpe_span text, int64_t st
     return dpe_template_string((struct dpe_span){text.s + from, to - from});
 }
 
+/* A part of a path: an integer where it is digits, or a string. */
+static struct value key_of_part(struct render *render, struct dpe_span name)
+{
+    size_t digits = 0;
+    dpe_template_step(render, 1 + name.n / 16);
+    while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
+        digits++;
+    }
+    return digits > 0 && digits == name.n ? dpe_template_digits(render, name.s, name.n)
+                                          : dpe_template_string(name);
+}
+
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path)
 {
     if (path.kind == KIND_INT) {
@@ -172,23 +115,12 @@ struct value dpe_template_attribute(struct render *render, struct value of, stru
     while (rest.n > 0) {
         const char *dot = memchr(rest.s, '.', rest.n);
         struct dpe_span name = {rest.s, dot != NULL ? (size_t)(dot - rest.s) : rest.n};
-        of = dpe_template_item(render, of, dpe_template_key(render, name));
+        of = dpe_template_item(render, of, key_of_part(render, name));
         size_t used = name.n + (dot != NULL);
         rest.s += used;
         rest.n -= used;
     }
     return of;
-}
-
-struct value dpe_template_key(struct render *render, struct dpe_span name)
-{
-    size_t digits = 0;
-    dpe_template_step(render, 1 + name.n / 16);
-    while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
-        digits++;
-    }
-    return digits > 0 && digits == name.n ? dpe_template_digits(render, name.s, name.n)
-                                          : dpe_template_string(name);
 }
 
 struct value dpe_template_item(struct render *render, struct value of, struct value key)

@@ -57,23 +57,6 @@ static struct value split_words(struct render *render, struct dpe_span text, int
     return list;
 }
 
-/* rsplit() at white space: the last `most` words, and before them the rest. */
-static struct value split_last_words(struct render *render, struct dpe_span text, int64_t most)
-{
-    struct value all = split_words(render, text, -1);
-    if ((int64_t)all.items->n <= most) {
-        return all;
-    }
-    struct items *words = all.items;
-    size_t first = words->n - (size_t)most;
-    struct dpe_span last = words->at[first - 1].text;
-    struct dpe_span start = {text.s, (size_t)(last.s - text.s) + last.n};
-    words->at += first - 1;
-    words->n = (size_t)most + 1;
-    words->at[0] = dpe_template_string(start);
-    return all;
-}
-
 static size_t count_parts(struct dpe_span text, struct dpe_span part)
 {
     size_t n = 0;
@@ -84,25 +67,17 @@ static size_t count_parts(struct dpe_span text, struct dpe_span part)
     return n;
 }
 
-/* The bytes of a text from its end: searching them finds the last of a part in linear time, as
- * memmem does the first. */
-static struct dpe_span turned(struct render *render, struct dpe_span text)
-{
-    char *bytes = dpe_template_get(render, text.n);
-    for (size_t i = 0; i < text.n; i++) {
-        bytes[i] = text.s[text.n - 1 - i];
-    }
-    return (struct dpe_span){bytes, text.n};
-}
-
 /* Offset of the first or last `part` in `text`; SIZE_MAX: it is not there. */
 static size_t find(struct render *render, bool last, struct dpe_span text, struct dpe_span part)
 {
     if (!last) {
         return dpe_span_find(text, part);
     }
-    size_t after = dpe_span_find(turned(render, text), turned(render, part));
-    return after == SIZE_MAX ? SIZE_MAX : text.n - part.n - after;
+    size_t at = part.n <= text.n ? text.n - part.n + 1 : 0;
+    for (; at > 0 && memcmp(text.s + at - 1, part.s, part.n) != 0; at--) {
+        dpe_template_step(render, text.s[at - 1] == part.s[0] ? part.n / 64 : 0);
+    }
+    return at - 1;
 }
 
 static struct value do_split(struct render *render, struct args *args)
@@ -110,9 +85,11 @@ static struct value do_split(struct render *render, struct args *args)
     bool right = args->how == END;
     int64_t most = args->at[1].integer;
     struct dpe_span text = args->of.text;
+    if (dpe_template_arg(args, 0) == NULL && right && most >= 0) {
+        dpe_template_fail(render, "rsplit(): a limit without a separator is not supported");
+    }
     if (dpe_template_arg(args, 0) == NULL) {
-        return right && most >= 0 ? split_last_words(render, text, most)
-                                  : split_words(render, text, most);
+        return split_words(render, text, most);
     }
     struct dpe_span part = args->at[0].text;
     if (part.n == 0) {
@@ -123,16 +100,15 @@ static struct value do_split(struct render *render, struct args *args)
     cuts = most >= 0 && (uint64_t)most < cuts ? (size_t)most : cuts;
     struct value list = dpe_template_list(render, KIND_LIST, cuts + 1);
     list.items->n = cuts + 1;
-    struct dpe_span rest = right ? turned(render, text) : text;
-    part = right ? turned(render, part) : part;
     dpe_template_step(render, cuts);
-    for (size_t i = 0; i <= cuts; i++) {
-        size_t n = i < cuts ? dpe_span_find(rest, part) : rest.n;
-        list.items->at[right ? cuts - i : i] =
-            dpe_template_string((struct dpe_span){right ? text.s + rest.n - n : rest.s, n});
-        n += i < cuts ? part.n : 0;
-        rest = (struct dpe_span){rest.s + n, rest.n - n};
+    for (size_t i = 0; i < cuts; i++) {
+        size_t n = find(render, right, text, part);
+        struct dpe_span before = {text.s, n};
+        struct dpe_span behind = {text.s + n + part.n, text.n - n - part.n};
+        list.items->at[right ? cuts - i : i] = dpe_template_string(right ? behind : before);
+        text = right ? before : behind;
     }
+    list.items->at[right ? 0 : cuts] = dpe_template_string(text);
     return list;
 }
 
@@ -229,16 +205,6 @@ static struct value do_partition(struct render *render, struct args *args)
     return dpe_template_list_of(render, KIND_TUPLE, pieces, 3);
 }
 
-/* ljust(), rjust(), center() */
-static struct value do_pad(struct render *render, struct args *args)
-{
-    struct dpe_span fill = args->at[1].text;
-    if (dpe_template_characters(render, fill) != 1) {
-        dpe_template_fail(render, "expected one character to fill with");
-    }
-    return dpe_template_pad(render, args->of.text, args->at[0].integer, fill, (char)args->how);
-}
-
 /* removeprefix(), removesuffix() */
 static struct value do_remove(struct render *render, struct args *args)
 {
@@ -250,18 +216,6 @@ static struct value do_remove(struct render *render, struct args *args)
     return dpe_template_string((struct dpe_span){text.s + (end ? 0 : n), text.n - n});
 }
 
-/* Zeros behind the sign. */
-static struct value do_zfill(struct render *render, struct args *args)
-{
-    struct dpe_span text = args->of.text;
-    bool signs = text.n > 0 && (text.s[0] == '-' || text.s[0] == '+');
-    struct dpe_span digits = {text.s + signs, text.n - signs};
-    int64_t width = dpe_most(args->at[0].integer, 0) - signs;
-    struct value sign = dpe_template_string((struct dpe_span){text.s, signs});
-    struct value filled = dpe_template_pad(render, digits, width, dpe_span_of("0"), '>');
-    return dpe_template_binary(render, OP_ADD, sign, filled);
-}
-
 static struct value do_count(struct render *render, struct args *args)
 {
     struct dpe_span text = args->of.text;
@@ -269,6 +223,32 @@ static struct value do_count(struct render *render, struct args *args)
     dpe_template_step(render, text.n / 16);
     return dpe_template_int(part.n > 0 ? (int64_t)count_parts(text, part)
                                        : (int64_t)dpe_template_characters(render, text) + 1);
+}
+
+/* ----------------------------------------------------------------------- classes of characters */
+
+enum class { SPACE, DIGIT, ALPHA, ALNUM };
+
+static bool is_of(enum class class, uint32_t point, struct dpe_span character)
+{
+    bool decimal = dpe_py_digit(point) >= 0;
+    return class == SPACE   ? dpe_py_space(character.s, character.s + character.n) > 0
+           : class == DIGIT ? decimal || dpe_unicode_has(&dpe_case_other_digits, point)
+           : class == ALPHA ? dpe_unicode_has(&dpe_unicode_L, point)
+                            : point != '_' && dpe_py_word(point);
+}
+
+/* Whether all characters are of the class, and there are some. */
+static struct value do_is(struct render *render, struct args *args)
+{
+    struct dpe_span text = args->of.text;
+    bool all = text.n > 0;
+    dpe_template_step(render, text.n / 16);
+    for (size_t i = 0, n = 0; i < text.n && all; i += n) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
+        all = is_of((enum class)args->how, point, (struct dpe_span){text.s + i, n});
+    }
+    return dpe_template_bool(all);
 }
 
 /* ---------------------------------------------------------------------------------------- lists */
@@ -332,13 +312,6 @@ struct items dpe_template_pairs(struct render *render, struct value of)
     return view(render, of.pairs, ITEMS);
 }
 
-static struct value do_copy(struct render *render, struct args *args)
-{
-    return args->of.kind == KIND_LIST
-               ? dpe_template_list_of(render, KIND_LIST, args->of.items->at, args->of.items->n)
-               : dpe_template_dict(render, KIND_DICT, args->of.pairs);
-}
-
 /* Python's own parameters. */
 const struct known dpe_template_string_methods[] = {
     {"strip", "/~$chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT},
@@ -353,7 +326,6 @@ const struct known dpe_template_string_methods[] = {
     {"lower", "", dpe_template_do_case, LETTERS_LOWER},
     {"capitalize", "", dpe_template_do_case, LETTERS_CAPITAL},
     {"title", "", dpe_template_do_case, LETTERS_TITLE},
-    {"swapcase", "", dpe_template_do_case, LETTERS_SWAPPED},
     {"replace", "/$old,/$new,/#count=-1", dpe_template_do_replace},
     {"join", "/iterable", do_join},
     {"format", NULL, dpe_template_format},
@@ -364,12 +336,12 @@ const struct known dpe_template_string_methods[] = {
     {"count", "/$sub", do_count},
     {"partition", "/$sep", do_partition, START},
     {"rpartition", "/$sep", do_partition, END},
-    {"ljust", "/#width,/$fillchar=' '", do_pad, '<'},
-    {"rjust", "/#width,/$fillchar=' '", do_pad, '>'},
-    {"center", "/#width,/$fillchar=' '", do_pad, 'c'},
-    {"zfill", "/#width", do_zfill},
     {"removeprefix", "/$prefix", do_remove, START},
     {"removesuffix", "/$suffix", do_remove, END},
+    {"isspace", "", do_is, SPACE},
+    {"isdigit", "", do_is, DIGIT},
+    {"isalpha", "", do_is, ALPHA},
+    {"isalnum", "", do_is, ALNUM},
     {NULL},
 };
 /* Of lists and tuples. */
@@ -378,13 +350,12 @@ const struct known dpe_template_item_methods[] = {
     {"count", "/value", do_item_count},
     {NULL},
 };
-const struct known dpe_template_list_methods[] = {
-    {"copy", "", do_copy},
-    {NULL},
-};
 const struct known dpe_template_dict_methods[] = {
-    {"get", "/key,/default=", do_get}, {"keys", "", do_view, KEYS}, {"values", "", do_view, VALUES},
-    {"items", "", do_view, ITEMS},     {"copy", "", do_copy},       {NULL},
+    {"get", "/key,/default=", do_get},
+    {"keys", "", do_view, KEYS},
+    {"values", "", do_view, VALUES},
+    {"items", "", do_view, ITEMS},
+    {NULL},
 };
 
 /* ---------------------------------------------------------------------------------------- tests */
@@ -442,45 +413,6 @@ static struct value is_same(struct render *render, struct args *args)
                                   : dpe_template_equal(render, of, other)));
 }
 
-/* str.islower(), and str.isupper() with `how`, of the value as a text. */
-static struct value is_case(struct render *render, struct args *args)
-{
-    struct dpe_span text = dpe_template_str(render, args->of);
-    bool upper = args->how != 0;
-    bool found = false;
-    dpe_template_step(render, text.n / 16);
-    for (size_t i = 0, n = 0; i < text.n; i += n) {
-        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
-        bool small = dpe_py_small(point);
-        bool capital = dpe_py_capital(point);
-        if ((upper ? small : capital) || dpe_unicode_has(&dpe_unicode_Lt, point)) {
-            return dpe_template_bool(false);
-        }
-        found = found || (upper ? capital : small);
-    }
-    return dpe_template_bool(found);
-}
-
-static struct value is_filter(struct render *render, struct args *args)
-{
-    (void)render;
-    return dpe_template_bool(args->of.kind == KIND_STRING &&
-                             dpe_template_find_filter(args->of.text) != NULL);
-}
-
-static struct value is_test(struct render *render, struct args *args)
-{
-    (void)render;
-    return dpe_template_bool(args->of.kind == KIND_STRING &&
-                             dpe_template_find(dpe_template_tests, args->of.text) != NULL);
-}
-
-static struct value is_escaped(struct render *render, struct args *args)
-{
-    (void)render;
-    return dpe_template_bool(args->of.kind == KIND_STRING && args->of.markup);
-}
-
 const struct known dpe_template_tests[] = {
     {"defined", "", is_kind, ~IS(KIND_UNDEFINED)},
     {"undefined", "", is_kind, IS(KIND_UNDEFINED)},
@@ -516,65 +448,5 @@ const struct known dpe_template_tests[] = {
     {"<=", "/other", is_compared, OP_LESS_EQUAL},
     {"in", "seq", is_compared, OP_IN},
     {"sameas", "other", is_same},
-    {"lower", "", is_case, false},
-    {"upper", "", is_case, true},
-    {"filter", "", is_filter},
-    {"test", "", is_test},
-    {"escaped", "", is_escaped},
-    {NULL},
-};
-
-/* ----------------------------------------------------------------------- classes of characters */
-
-enum class { SPACE, DECIMAL, DIGIT, NUMERIC, ALPHA, ALNUM, ASCII, PRINTABLE };
-
-static bool is_of(enum class class, uint32_t point, struct dpe_span character)
-{
-    bool decimal = dpe_py_digit(point) >= 0;
-    switch (class) {
-    case SPACE:
-        return dpe_py_space(character.s, character.s + character.n) > 0;
-    case DECIMAL:
-        return decimal;
-    case DIGIT:
-        return decimal || dpe_unicode_has(&dpe_case_other_digits, point);
-    case NUMERIC:
-        return dpe_py_is(&dpe_unicode_N, point) || dpe_unicode_has(&dpe_case_other_numbers, point);
-    case ALPHA:
-        return dpe_unicode_has(&dpe_unicode_L, point);
-    case ALNUM:
-        return point != '_' && dpe_py_word(point);
-    case ASCII:
-        return point < 0x80;
-    case PRINTABLE:
-        return dpe_py_printable(point);
-    }
-    return false;
-}
-
-/* Whether all characters are of the class, and there are some where it asks for that. */
-static struct value do_is(struct render *render, struct args *args)
-{
-    struct dpe_span text = args->of.text;
-    bool all = text.n > 0 || args->how == ASCII || args->how == PRINTABLE;
-    dpe_template_step(render, text.n / 16);
-    for (size_t i = 0, n = 0; i < text.n && all; i += n) {
-        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
-        all = is_of((enum class)args->how, point, (struct dpe_span){text.s + i, n});
-    }
-    return dpe_template_bool(all);
-}
-
-const struct known dpe_template_class_methods[] = {
-    {"isspace", "", do_is, SPACE},
-    {"isdigit", "", do_is, DIGIT},
-    {"isdecimal", "", do_is, DECIMAL},
-    {"isnumeric", "", do_is, NUMERIC},
-    {"isalpha", "", do_is, ALPHA},
-    {"isalnum", "", do_is, ALNUM},
-    {"isascii", "", do_is, ASCII},
-    {"isprintable", "", do_is, PRINTABLE},
-    {"islower", "", is_case, false},
-    {"isupper", "", is_case, true},
     {NULL},
 };

@@ -31,7 +31,6 @@ enum kind {
     KIND_DICT,
     KIND_ITERATOR,
     KIND_NAMESPACE,
-    KIND_CYCLER,
     KIND_JOINER, /**< called for the first time it is empty, then its text */
     KIND_LOOP,
     KIND_MACRO,
@@ -46,7 +45,7 @@ struct value {
         int64_t integer; /**< KIND_INT; KIND_BOOL: 0 or 1 */
         double real;
         struct dpe_span text; /**< KIND_STRING, KIND_DIGITS; of KIND_UNDEFINED: the missing name */
-        struct items *items;  /**< KIND_LIST, KIND_TUPLE; KIND_CYCLER, KIND_JOINER */
+        struct items *items;  /**< KIND_LIST, KIND_TUPLE, KIND_JOINER */
         struct pairs *pairs;  /**< KIND_DICT, KIND_NAMESPACE */
         struct iterator *iterator;
         struct loop *loop;
@@ -59,10 +58,7 @@ struct value {
 struct items {
     struct value *at;
     size_t n, capacity;
-    bool grouped; /**< of a tuple: groupby made it, so that its two have the names grouper and list
-                   */
-    size_t
-        turn; /**< of a cycler: of the item that is current; of a joiner: how often it was called */
+    bool used; /**< of a joiner: it was called */
 };
 struct pair {
     struct value key, value;
@@ -88,7 +84,6 @@ struct loop {
     int64_t depth;
     const struct node *node;
     struct scope *outer; /**< around the loop */
-    struct value last;   /**< what loop.changed was given last, as a tuple */
 };
 struct macro {
     const struct node *node;
@@ -122,16 +117,12 @@ struct render {
     int depth;
     uint64_t steps, most_steps;
     struct scope *scope;
-    struct args *spare_args;
-    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
     enum flow flow;
     const struct tm *now;
-    /* The last text that an index was looked for in: its characters, and where one of them begins.
-     */
-    struct dpe_span walked;
-    size_t walked_characters, walked_index, walked_byte;
+    struct dpe_span counted; /**< the last text whose characters were counted */
+    size_t counted_characters;
 };
 
 /** Leave with "WHERE: line N: …" in `err`. It has the type of a value for the place of one. */
@@ -229,15 +220,11 @@ struct dpe_template {
 enum token_kind {
     TOKEN_END,
     TOKEN_DATA,
-    TOKEN_PRINT,     /**< {{ */
-    TOKEN_PRINT_END, /**< }} */
-    TOKEN_BLOCK,     /**< {% */
-    TOKEN_BLOCK_END, /**< %} */
+    TOKEN_SIGN, /**< an operator, a bracket, or where a tag begins or ends: {{ }} {% %} */
     TOKEN_NAME,
     TOKEN_STRING, /**< unescaped */
     TOKEN_INT,
     TOKEN_FLOAT,
-    TOKEN_OPERATOR,
 };
 struct token {
     enum token_kind kind;
@@ -254,8 +241,8 @@ struct parse {
     int soft;       /**< within {% if %}: what is not known is refused where it runs */
 };
 /** dpe_template_fail of a line. */
-void dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-    __attribute__((noreturn, format(printf, 3, 4)));
+#define dpe_template_refuse(parse, at_line, ...)                                                   \
+    ((parse)->render.line = (at_line), dpe_template_fail(&(parse)->render, __VA_ARGS__))
 /** Cut the source into parse->tokens; what is returned has its lines end in \n, and a NUL after
  * it.
  */
@@ -264,9 +251,14 @@ struct dpe_span dpe_template_lex(struct parse *parse, const char *source, size_t
 struct node *dpe_template_node(struct parse *parse, runs *run);
 /** Reading tokens. */
 const struct token *dpe_template_token(const struct parse *parse);
-bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text);
-bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text);
-void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text);
+/** Whether a token, or the next one, is this name or sign; the next one is taken then. */
+bool dpe_template_token_is(const struct token *token, const char *text);
+bool dpe_template_is(const struct parse *parse, const char *text);
+bool dpe_template_take(struct parse *parse, const char *text);
+/** Take the name or sign that has to stand here. */
+void dpe_template_expect(struct parse *parse, const char *text);
+/** Refuse the next token, in place of which `what` was expected. */
+void dpe_template_expected(struct parse *parse, const char *what) __attribute__((noreturn));
 /** The name that has to stand here. */
 struct dpe_span dpe_template_take_name(struct parse *parse);
 /** One level deeper, of at most so many; parse->depth-- leaves it. */
@@ -323,12 +315,6 @@ void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
 /** NULL when it is not there. */
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key);
-/** The same of a variable or an argument, whose key is a string; few of them count no step. */
-struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
-                                 struct dpe_span name);
-/** Set that of a name, likewise. */
-void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
-                       struct value value);
 struct value dpe_template_of_json(struct render *render, const json_t *json, int depth);
 
 const char *dpe_template_kind_name(struct value value);
@@ -363,22 +349,20 @@ struct value dpe_template_slice(struct render *render, struct value of,
                                 const struct value bounds[3]);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
-/** A part of such a path: an integer where it is digits, or a string. */
-struct value dpe_template_key(struct render *render, struct dpe_span name);
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
 struct value dpe_template_eval(struct render *render, const struct node *node);
 
 /* ------------------------------------------------------- calls, filters, tests, functions */
 
+enum { MOST_ARGS = 64 };
 /** Arguments as they are given, or bound: then at[i] is that of parameter i. */
 struct args {
-    struct value of;  /**< what stands before "|", "is" or "." */
-    struct value *at; /**< [n] by position */
-    size_t n, capacity;
+    struct value of;            /**< what stands before "|", "is" or "." */
+    struct value at[MOST_ARGS]; /**< [n] by position */
+    size_t n;
     struct pairs named;
-    uint64_t absent;   /**< bit i: parameter i was left out */
-    unsigned how;      /**< that of the struct known that is called */
-    struct args *next; /**< of those that are not in use */
+    uint64_t absent; /**< bit i: parameter i was left out */
+    unsigned how;    /**< that of the struct known that is called */
 };
 /** A filter, a test, a function or a method. A table of them ends with one without a name. */
 struct known {
@@ -395,19 +379,16 @@ struct known {
 };
 extern const struct known dpe_template_text_filters[], dpe_template_list_filters[],
     dpe_template_format_filters[], dpe_template_tests[], dpe_template_functions[],
-    dpe_template_string_methods[], dpe_template_class_methods[], dpe_template_item_methods[],
-    dpe_template_list_methods[], dpe_template_dict_methods[], dpe_template_loop_methods[],
-    dpe_template_cycler_methods[];
+    dpe_template_string_methods[], dpe_template_item_methods[], dpe_template_dict_methods[],
+    dpe_template_loop_methods[];
 /** That of a name, or NULL. */
 const struct known *dpe_template_find(const struct known *table, struct dpe_span name);
 const struct known *dpe_template_find_filter(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name);
 
-/** The arguments of a call; for dpe_template_drop_args when it has returned. */
-struct args *dpe_template_args(struct render *render, const struct node *list);
-/** Nobody looks at them any more: their memory is that of others. */
-void dpe_template_drop_args(struct render *render, struct args *args);
+/** The arguments of a call. */
+void dpe_template_args(struct render *render, const struct node *list, struct args *args);
 struct value dpe_template_call(struct render *render, struct value callee, struct args *args);
 /** Call it with the arguments bound to its parameters; fails when one is missing, unknown, given
  * twice, too many or of another kind. `what` names it in messages: "filter". */
@@ -429,7 +410,7 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */
-enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL, LETTERS_SWAPPED };
+enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL };
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
 /** The lines of a text, with their ends where `ends`. */
 struct value dpe_template_lines(struct render *render, struct dpe_span text, bool ends);
@@ -444,9 +425,6 @@ struct value dpe_template_format(struct render *render, struct args *args);
 struct value dpe_template_escape(struct render *render, struct value text);
 /** text % value */
 struct value dpe_template_percent(struct render *render, struct dpe_span text, struct value value);
-/** A text among spaces (or another character) of that many characters: '<', '>' or '^'. */
-struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
-                              struct dpe_span fill, char side);
 /** `tojson`: json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…). */
 struct value dpe_template_tojson(struct render *render, struct args *args);
 

@@ -14,24 +14,11 @@ struct scope *dpe_template_scope(struct render *render, struct scope *outer)
     return scope;
 }
 
-/* An empty scope for the next round of a loop: that of the last one, unless a macro that was made
- * since then may look at it. */
-static struct scope *next_scope(struct render *render, struct scope *last, struct scope *outer,
-                                int64_t *macros)
-{
-    if (last == NULL || *macros != render->macros) {
-        *macros = render->macros;
-        return dpe_template_scope(render, outer);
-    }
-    last->variables.n = 0;
-    return last;
-}
-
 const struct value *dpe_template_lookup(struct render *render, struct dpe_span name)
 {
     const struct value *value = NULL;
     for (const struct scope *at = render->scope; at != NULL && value == NULL; at = at->outer) {
-        value = dpe_template_named(render, &at->variables, name);
+        value = dpe_template_dict_get(render, &at->variables, dpe_template_string(name));
     }
     return value;
 }
@@ -42,14 +29,14 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 static struct node *target(struct parse *parse)
 {
     struct node *node = dpe_template_node(parse, NULL);
-    if (!dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+    if (!dpe_template_take(parse, "(")) {
         node->name = dpe_template_take_name(parse);
         return node;
     }
     dpe_template_deeper(parse, node->line, MAX_BLOCKS, "targets are");
     node = dpe_template_tuple(parse, target);
     parse->depth--;
-    dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+    dpe_template_expect(parse, ")");
     return node;
 }
 
@@ -57,7 +44,7 @@ static struct node *target(struct parse *parse)
 static struct node *set_target(struct parse *parse)
 {
     struct node *node = target(parse);
-    if (node->list == NULL && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
+    if (node->list == NULL && dpe_template_take(parse, ".")) {
         node->member = dpe_template_take_name(parse);
     }
     return node;
@@ -81,7 +68,8 @@ static void assign(struct render *render, const struct node *target, struct valu
         return;
     }
     if (target->member.n == 0) {
-        dpe_template_name(render, &render->scope->variables, target->name, value);
+        dpe_template_dict_set(render, &render->scope->variables, dpe_template_string(target->name),
+                              value);
         return;
     }
     const struct value *space = dpe_template_lookup(render, target->name);
@@ -92,7 +80,7 @@ static void assign(struct render *render, const struct node *target, struct valu
     if (target->member.s[0] == '_') {
         dpe_template_fail(render, "a namespace has no member whose name begins with '_'");
     }
-    dpe_template_name(render, space->pairs, target->member, value);
+    dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
 }
 
 /* --------------------------------------------------------------------------------------- bodies */
@@ -139,12 +127,11 @@ static struct value run_print(struct render *render, const struct node *node)
 /* Whether a tag with one of these words stands here. */
 static bool at_word(const struct parse *parse, const char *const *words)
 {
-    if (!dpe_template_is(parse, TOKEN_BLOCK, NULL)) {
+    if (!dpe_template_is(parse, "{%")) {
         return false;
     }
     const struct token *token = dpe_template_token(parse) + 1;
-    while (*words != NULL &&
-           !(token->kind == TOKEN_NAME && dpe_span_equal(token->text, dpe_span_of(*words)))) {
+    while (*words != NULL && !dpe_template_token_is(token, *words)) {
         words++;
     }
     return *words != NULL;
@@ -170,10 +157,10 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
         parse->at++;
         if (token->kind == TOKEN_DATA) {
             node->name = token->text;
-        } else if (token->kind == TOKEN_PRINT) {
+        } else if (dpe_template_token_is(token, "{{")) {
             node->run = run_print;
             node->a = dpe_template_tuple(parse, dpe_template_expression);
-            dpe_template_expect(parse, TOKEN_PRINT_END, NULL);
+            dpe_template_expect(parse, "}}");
         } else {
             node = statement(parse);
         }
@@ -186,7 +173,7 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
 
 static void end_tag(struct parse *parse)
 {
-    dpe_template_expect(parse, TOKEN_BLOCK_END, NULL);
+    dpe_template_expect(parse, "%}");
 }
 
 /* The end of a block's tag, its body, and the tag {% word %} that ends it. */
@@ -195,8 +182,8 @@ static void block(struct parse *parse, struct node *node, const char *word)
     const char *const words[] = {word, NULL};
     end_tag(parse);
     node->body = dpe_template_body(parse, words, node->line);
-    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-    dpe_template_expect(parse, TOKEN_NAME, word);
+    dpe_template_expect(parse, "{%");
+    dpe_template_expect(parse, word);
     end_tag(parse);
 }
 
@@ -237,9 +224,9 @@ static void parse_if(struct parse *parse, struct node *node)
         branch->body = dpe_template_body(parse, last ? after_else : words, node->line);
         *end = branch;
         end = &branch->next;
-        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-        last = dpe_template_is(parse, TOKEN_NAME, "else");
-        more = !dpe_template_is(parse, TOKEN_NAME, "endif");
+        dpe_template_expect(parse, "{%");
+        last = dpe_template_is(parse, "else");
+        more = !dpe_template_is(parse, "endif");
         parse->at++;
     }
     parse->soft--;
@@ -257,10 +244,8 @@ static struct items loop_items(struct render *render, const struct node *node, s
     }
     struct value kept = dpe_template_list(render, KIND_LIST, all.n);
     struct scope *outer = render->scope;
-    struct scope *own = NULL;
-    int64_t macros = 0;
     for (size_t i = 0; i < all.n; i++) {
-        own = render->scope = next_scope(render, own, outer, &macros);
+        render->scope = dpe_template_scope(render, outer);
         assign(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b))) {
             dpe_template_add(render, kept, all.at[i]);
@@ -277,15 +262,13 @@ static void run_loop(struct render *render, const struct node *node, struct valu
     struct loop *loop = dpe_template_get(render, sizeof *loop);
     *loop = (struct loop){
         .over = loop_items(render, node, values), .depth = depth, .node = node, .outer = outer};
-    struct scope *own = NULL;
-    int64_t macros = 0;
     bool stop = false;
     for (size_t i = 0; i < loop->over.n && !stop; i++) {
         dpe_template_step(render, 1);
         loop->index = i;
-        own = render->scope = next_scope(render, own, outer, &macros);
-        dpe_template_name(render, &own->variables, dpe_span_of("loop"),
-                          (struct value){.kind = KIND_LOOP, .loop = loop});
+        render->scope = dpe_template_scope(render, outer);
+        dpe_template_dict_set(render, &render->scope->variables, dpe_template_text("loop"),
+                              (struct value){.kind = KIND_LOOP, .loop = loop});
         assign(render, node->c, loop->over.at[i]);
         run(render, node->body);
         stop = render->flow == FLOW_BREAK;
@@ -331,23 +314,23 @@ static void parse_for(struct parse *parse, struct node *node)
     static const char *const words[] = {"endfor", "else", NULL};
     static const char *const after_else[] = {"endfor", NULL};
     node->c = dpe_template_tuple(parse, target);
-    dpe_template_expect(parse, TOKEN_NAME, "in");
+    dpe_template_expect(parse, "in");
     node->a = dpe_template_tuple(parse, dpe_template_plain);
-    if (dpe_template_take(parse, TOKEN_NAME, "if")) {
+    if (dpe_template_take(parse, "if")) {
         node->b = dpe_template_expression(parse);
     }
-    node->recursive = dpe_template_take(parse, TOKEN_NAME, "recursive");
+    node->recursive = dpe_template_take(parse, "recursive");
     end_tag(parse);
     parse->in_loop++;
     node->body = dpe_template_body(parse, words, node->line);
     parse->in_loop--;
-    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
-    if (dpe_template_take(parse, TOKEN_NAME, "else")) {
+    dpe_template_expect(parse, "{%");
+    if (dpe_template_take(parse, "else")) {
         end_tag(parse);
         node->other = dpe_template_body(parse, after_else, node->line);
-        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+        dpe_template_expect(parse, "{%");
     }
-    dpe_template_expect(parse, TOKEN_NAME, "endfor");
+    dpe_template_expect(parse, "endfor");
     end_tag(parse);
 }
 
@@ -380,7 +363,7 @@ static struct value run_set(struct render *render, const struct node *node)
 static void parse_set(struct parse *parse, struct node *node)
 {
     node->c = dpe_template_tuple(parse, set_target);
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+    if (dpe_template_take(parse, "=")) {
         node->a = dpe_template_tuple(parse, dpe_template_expression);
         end_tag(parse);
         return;
@@ -414,13 +397,13 @@ static struct value run_with(struct render *render, const struct node *node)
 static void parse_with(struct parse *parse, struct node *node)
 {
     struct node **end = &node->list;
-    while (!dpe_template_is(parse, TOKEN_BLOCK_END, NULL)) {
+    while (!dpe_template_is(parse, "%}")) {
         if (end != &node->list) {
-            dpe_template_expect(parse, TOKEN_OPERATOR, ",");
+            dpe_template_expect(parse, ",");
         }
         *end = dpe_template_node(parse, run_set);
         (*end)->c = target(parse);
-        dpe_template_expect(parse, TOKEN_OPERATOR, "=");
+        dpe_template_expect(parse, "=");
         (*end)->a = dpe_template_expression(parse);
         end = &(*end)->next;
     }
@@ -448,7 +431,6 @@ static void parse_generation(struct parse *parse, struct node *node)
 static struct value run_macro(struct render *render, const struct node *node)
 {
     struct macro *macro = dpe_template_get(render, sizeof *macro);
-    render->macros++;
     *macro = (struct macro){node, render->scope};
     return (struct value){.kind = KIND_MACRO, .macro = macro};
 }
@@ -457,7 +439,7 @@ static struct node *parameter(struct parse *parse)
 {
     struct node *node = dpe_template_node(parse, NULL);
     node->name = dpe_template_take_name(parse);
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+    if (dpe_template_take(parse, "=")) {
         node->a = dpe_template_expression(parse);
     }
     return node;
@@ -483,7 +465,7 @@ static void parse_macro(struct parse *parse, struct node *node)
     node->c = dpe_template_node(parse, NULL);
     macro->name = node->c->name = dpe_template_take_name(parse);
     macro->line = node->line;
-    dpe_template_expect(parse, TOKEN_OPERATOR, "(");
+    dpe_template_expect(parse, "(");
     macro->list = dpe_template_several(parse, ")", parameter);
     node->a = macro;
     macro_body(parse, macro, "endmacro");
@@ -496,7 +478,7 @@ static void parse_call(struct parse *parse, struct node *node)
     struct node *macro = dpe_template_node(parse, run_macro);
     macro->name = macro->keyword = dpe_span_of("caller");
     macro->line = node->line;
-    if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+    if (dpe_template_take(parse, "(")) {
         macro->list = dpe_template_several(parse, ")", parameter);
     }
     node->a = dpe_template_unary(parse);

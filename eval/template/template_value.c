@@ -58,20 +58,20 @@ struct value dpe_template_nothing(void)
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n)
 {
     bool minus = n > 0 && digits[0] == '-';
-    size_t zeros = strspn(digits + minus, "0");
-    const char *first = digits + minus + (zeros < n - minus ? zeros : n - minus);
-    size_t left = n - (size_t)(first - digits);
-    char text[24];
     int64_t integer = 0;
-    if (left < 20) {
-        snprintf(text, sizeof text, "%s%.*s", minus ? "-" : "", (int)left, first);
-        if (dpe_parse_int(left > 0 ? text : "0", INT64_MIN, INT64_MAX, &integer)) {
-            return dpe_template_int(integer);
-        }
+    bool fits = true;
+    for (size_t i = minus; i < n && fits; i++) {
+        int digit = minus ? '0' - digits[i] : digits[i] - '0';
+        fits = !__builtin_mul_overflow(integer, 10, &integer) &&
+               !__builtin_add_overflow(integer, digit, &integer);
     }
+    if (fits) {
+        return dpe_template_int(integer);
+    }
+    size_t zeros = strspn(digits + minus, "0");
     struct builder built = {0};
     dpe_template_put(render, &built, "-", minus);
-    dpe_template_put(render, &built, first, left);
+    dpe_template_put(render, &built, digits + minus + zeros, n - minus - zeros);
     return (struct value){.kind = KIND_DIGITS, .text = dpe_template_built(&built).text};
 }
 
@@ -126,50 +126,28 @@ struct value dpe_template_dict(struct render *render, enum kind kind, const stru
 struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                     struct value key)
 {
-    dpe_template_step(render, pairs->n / 16);
+    bool text = key.kind == KIND_STRING;
+    dpe_template_step(render, pairs->n / 16 + (text ? key.text.n / 64 : 0));
     for (size_t i = 0; i < pairs->n; i++) {
-        if (dpe_template_equal(render, pairs->at[i].key, key)) {
+        struct value other = pairs->at[i].key;
+        if (text ? other.kind == KIND_STRING && dpe_span_equal(other.text, key.text)
+                 : dpe_template_equal(render, other, key)) {
             return &pairs->at[i].value;
         }
     }
     return NULL;
 }
 
-struct value *dpe_template_named(struct render *render, const struct pairs *pairs,
-                                 struct dpe_span name)
+void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
+                           struct value value)
 {
-    dpe_template_step(render, pairs->n / 16 + name.n / 64);
-    for (size_t i = 0; i < pairs->n; i++) {
-        const struct value *key = &pairs->at[i].key;
-        if (key->kind == KIND_STRING && dpe_span_equal(key->text, name)) {
-            return &pairs->at[i].value;
-        }
-    }
-    return NULL;
-}
-
-/* To what is there, or a new pair. */
-static void set(struct render *render, struct pairs *pairs, struct value *there, struct value key,
-                struct value value)
-{
+    struct value *there = dpe_template_dict_get(render, pairs, key);
     if (there != NULL) {
         *there = value;
         return;
     }
     dpe_template_room(render, &pairs->at, pairs->n, &pairs->capacity, 1, sizeof *pairs->at);
     pairs->at[pairs->n++] = (struct pair){key, value};
-}
-
-void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
-                           struct value value)
-{
-    set(render, pairs, dpe_template_dict_get(render, pairs, key), key, value);
-}
-
-void dpe_template_name(struct render *render, struct pairs *pairs, struct dpe_span name,
-                       struct value value)
-{
-    set(render, pairs, dpe_template_named(render, pairs, name), dpe_template_string(name), value);
 }
 
 void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pairs *from)
@@ -196,7 +174,6 @@ const char *dpe_template_kind_name(struct value value)
         [KIND_DICT] = "a mapping",
         [KIND_ITERATOR] = "an iterator",
         [KIND_NAMESPACE] = "a namespace",
-        [KIND_CYCLER] = "a cycler",
         [KIND_JOINER] = "a joiner",
         [KIND_LOOP] = "a loop",
         [KIND_MACRO] = "a macro",
@@ -299,23 +276,6 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     return equal;
 }
 
-/* Numbers, one of which is beyond 64 bits. */
-static int compare_digits(struct value a, struct value b, double x, double y)
-{
-    bool both = a.kind == KIND_DIGITS && b.kind == KIND_DIGITS;
-    if (a.kind == KIND_INT || b.kind == KIND_INT) {
-        return a.kind == KIND_INT ? (y < 0.0) - (y > 0.0) : (x > 0.0) - (x < 0.0);
-    }
-    if (!both || (x < 0.0) != (y < 0.0)) {
-        return (x > y) - (x < y);
-    }
-    size_t n = a.text.n < b.text.n ? a.text.n : b.text.n;
-    int order = a.text.n != b.text.n ? (a.text.n > b.text.n) - (a.text.n < b.text.n)
-                                     : memcmp(a.text.s, b.text.s, n);
-    order = (order > 0) - (order < 0);
-    return x < 0.0 ? -order : order;
-}
-
 /* Lists or tuples: by the first items that differ, else by their number. */
 static int compare_items(struct render *render, const struct items *a, const struct items *b)
 {
@@ -348,9 +308,6 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
         return compare_items(render, a.items, b.items);
     }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
-        if (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) {
-            return compare_digits(a, b, x, y);
-        }
         if (a.kind == KIND_INT && b.kind == KIND_INT) {
             return (a.integer > b.integer) - (a.integer < b.integer);
         }
@@ -408,16 +365,15 @@ static bool begins(char c)
 size_t dpe_template_characters(struct render *render, struct dpe_span text)
 {
     size_t count = 0;
-    if (text.s == render->walked.s && text.n == render->walked.n && text.n > 0) {
-        return render->walked_characters;
+    if (text.s == render->counted.s && text.n == render->counted.n && text.n > 0) {
+        return render->counted_characters;
     }
     for (size_t i = 0; i < text.n; i++) {
         count += begins(text.s[i]);
     }
     dpe_template_step(render, text.n / 16);
-    render->walked = text;
-    render->walked_characters = count;
-    render->walked_index = render->walked_byte = 0;
+    render->counted = text;
+    render->counted_characters = count;
     return count;
 }
 
@@ -430,24 +386,13 @@ size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t i
     if (n == text.n) {
         return index;
     }
-    size_t at = render->walked_index;
-    size_t byte = render->walked_byte;
-    if (index < at / 2) {
-        at = byte = 0;
-    }
-    dpe_template_step(render, (index > at ? index - at : at - index) / 16);
-    for (; at < index; at++) {
+    dpe_template_step(render, index / 16);
+    size_t byte = 0;
+    for (; index > 0; index--) {
         for (byte++; byte < text.n && !begins(text.s[byte]);) {
             byte++;
         }
     }
-    for (; at > index; at--) {
-        for (byte--; byte > 0 && !begins(text.s[byte]);) {
-            byte--;
-        }
-    }
-    render->walked_index = at;
-    render->walked_byte = byte;
     return byte;
 }
 

@@ -82,10 +82,8 @@ static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     }
     pthread_mutex_unlock(&engine->lock);
     how = how != NULL || stopped ? "stop" : full ? "length" : NULL;
-    if (err.status != DPE_OK) {
-        finish_slot(engine, slot, "error", &err);
-    } else if (how != NULL) {
-        finish_slot(engine, slot, how, NULL);
+    if (err.status != DPE_OK || how != NULL) {
+        finish_slot(engine, slot, how, &err);
     }
 }
 
@@ -288,7 +286,7 @@ static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence
     struct dpe_error again = {0};
     const struct dpe_norm_text text = {sequence->prompt->ids, (int64_t)sequence->prompt->n,
                                        sequence->request->norms};
-    dpe_status status = dpe_session_norms(session, &text, 1, &err);
+    dpe_session_norms(session, &text, 1, &err);
     if (dpe_session_cut(session, 0, &again) != DPE_OK ||
         dpe_session_branch(session, engine->n_slots, engine->world->length, &again) != DPE_OK) {
         engine->plan = -1; /* the next text sets its plan, which makes the branches */
@@ -299,8 +297,7 @@ static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence
     pthread_mutex_lock(&engine->lock);
     engine->counts.prompt_tokens += text.n;
     pthread_mutex_unlock(&engine->lock);
-    dpe_serve_queue_finish(engine, sequence, status == DPE_OK ? "length" : "error",
-                           status == DPE_OK ? NULL : &err);
+    dpe_serve_queue_finish(engine, sequence, "length", &err);
 }
 
 /* A slot's text goes into a file, comes from one, or is forgotten. One that was read for another
@@ -345,10 +342,9 @@ static void run_move(struct dpe_serve_engine *engine, struct dpe_serve_sequence 
 {
     struct dpe_error err = {0};
     const double begin = dpe_clock();
-    dpe_status status = move_slot(engine, sequence->request, &err);
+    move_slot(engine, sequence->request, &err);
     sequence->request->move.seconds = dpe_clock() - begin;
-    dpe_serve_queue_finish(engine, sequence, status == DPE_OK ? "stop" : "error",
-                           status == DPE_OK ? NULL : &err);
+    dpe_serve_queue_finish(engine, sequence, "stop", &err);
 }
 
 /* A session has one plan. The cache does not outlive it. */

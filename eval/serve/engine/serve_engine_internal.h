@@ -11,8 +11,8 @@
 struct dpe_serve_sequence *dpe_serve_queue_pop(struct dpe_serve_engine *engine);
 /** Take cancelled sequences out of the queue: they must not keep others waiting. */
 void dpe_serve_queue_drop(struct dpe_serve_engine *engine);
-/** A sequence that is in no queue and no slot has ended, with an error or NULL; its request may be
- *  gone afterwards. */
+/** A sequence that is in no queue and no slot has ended, with "error" where `err` (NULL: none)
+ * holds one; its request may be gone afterwards. */
 void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
                             const char *how, const struct dpe_error *err);
 

@@ -10,16 +10,17 @@ void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_se
                             const char *how, const struct dpe_error *err)
 {
     struct dpe_serve_request *request = sequence->request;
+    bool failed = err != NULL && err->status != DPE_OK;
     pthread_mutex_lock(&engine->lock);
-    sequence->finish = how;
+    sequence->finish = failed ? "error" : how;
     sequence->ended = dpe_clock();
-    if (err != NULL && request->error.status == DPE_OK) {
+    if (failed && request->error.status == DPE_OK) {
         request->error = *err;
     }
     engine->counts.running -= sequence->taken;
     /* Those of a cancelled request are counted already. */
-    engine->counts.failed += err != NULL && !request->cancelled;
-    if (err == NULL && !request->cancelled) {
+    engine->counts.failed += failed && !request->cancelled;
+    if (!failed && !request->cancelled) {
         engine->counts.finished++;
         if (sequence->first > 0.0) { /* without new tokens: norms, slots that are moved */
             engine->counts.first_seconds += sequence->first - sequence->begun;
@@ -148,35 +149,17 @@ static int64_t saved(const struct dpe_serve_slot *slot, const struct dpe_serve_s
     return common(slot->tokens, slot->n, prompt->ids, (int64_t)prompt->n - 1);
 }
 
-/* The free slot that saves most; among equals the one that was used least recently. */
+/* The free, or running, slot whose cache saves more than *most, and most; among equals the one that
+ * was used least recently. NULL: none. */
 static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
-                                   const struct dpe_serve_sequence *sequence, int64_t *most)
+                                   const struct dpe_serve_sequence *sequence, bool runs,
+                                   int64_t *most)
 {
     struct dpe_serve_slot *found = NULL;
-    *most = 0;
     for (int64_t i = 0; i < engine->n_slots; i++) {
         struct dpe_serve_slot *slot = &engine->slots[i];
-        if (slot->sequence != NULL) {
-            continue;
-        }
-        int64_t n = saved(slot, sequence);
-        if (found == NULL || n > *most || (n == *most && slot->used < found->used)) {
-            found = slot;
-            *most = n;
-        }
-    }
-    return found;
-}
-
-/* The running sequence whose cache saves most; NULL: none saves more than `most`. */
-static const struct dpe_serve_slot *source(const struct dpe_serve_engine *engine,
-                                           const struct dpe_serve_sequence *sequence, int64_t *most)
-{
-    const struct dpe_serve_slot *found = NULL;
-    for (int64_t i = 0; i < engine->n_slots; i++) {
-        const struct dpe_serve_slot *slot = &engine->slots[i];
-        int64_t n = slot->sequence != NULL ? saved(slot, sequence) : 0;
-        if (n > *most) {
+        int64_t n = (slot->sequence != NULL) == runs ? saved(slot, sequence) : -1;
+        if (n > *most || (found != NULL && n == *most && slot->used < found->used)) {
             found = slot;
             *most = n;
         }
@@ -211,13 +194,13 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                                            struct dpe_serve_sequence *sequence,
                                            struct dpe_error *err)
 {
-    int64_t keep = 0;
-    struct dpe_serve_slot *slot = best(engine, sequence, &keep);
+    int64_t keep = -1;
+    struct dpe_serve_slot *slot = best(engine, sequence, false, &keep);
     if (slot == NULL) {
         return NULL;
     }
     int64_t branch = slot - engine->slots;
-    const struct dpe_serve_slot *from = source(engine, sequence, &keep);
+    const struct dpe_serve_slot *from = best(engine, sequence, true, &keep);
     dpe_status status =
         from == NULL
             ? dpe_session_branch_cut(engine->session, branch, keep, err)

@@ -80,19 +80,16 @@ static void heads_have_one_meaning(void **state)
 
 static void pages_of_others_may_not_ask(void **state)
 {
-    static const char *const hosts[] = {"box.example"};
-    static const char *const origins[] = {"https://app.example", "null"};
-    static const char *const all[] = {"*"};
-    const struct dpe_guard_rules rules[] = {
-        {.local = true, .address = "127.0.0.1"},
-        {.address = "0.0.0.0"},
-        {.local = true,
-         .address = "::1",
-         .hosts = hosts,
+    static const bool local[] = {true, false, true, true};
+    const struct dpe_serve_arguments rules[] = {
+        {.host = "127.0.0.1"},
+        {.host = "0.0.0.0"},
+        {.host = "::1",
+         .hosts = {"box.example"},
          .n_hosts = 1,
-         .origins = origins,
+         .origins = {"https://app.example", "null"},
          .n_origins = 2},
-        {.local = true, .address = "127.0.0.1", .origins = all, .n_origins = 1},
+        {.host = "127.0.0.1", .origins = {"*"}, .n_origins = 1},
     };
     static const struct {
         int rules;
@@ -147,7 +144,7 @@ static void pages_of_others_may_not_ask(void **state)
         const char *why = NULL;
         strcpy(lines, cases[i].lines);
         struct dpe_guard_head head = head_of(cases[i].method, "HTTP/1.1", lines);
-        unsigned status = dpe_guard_who(&rules[cases[i].rules], &head, &why);
+        unsigned status = dpe_guard_who(&rules[cases[i].rules], local[cases[i].rules], &head, &why);
         if (status != cases[i].status) {
             fail_msg("%d %s: expected %u, found %u", cases[i].rules, cases[i].lines,
                      cases[i].status, status);
