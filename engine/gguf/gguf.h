@@ -44,7 +44,8 @@ struct dpe_gguf_value {
     enum dpe_gguf_type type; /**< of the value, or of an array's elements */
     bool array;
     uint64_t n;                 /**< elements of an array, else 1 */
-    const unsigned char *bytes; /**< as in the file, in dpe_gguf.header */
+    const unsigned char *bytes; /**< as in the file, in dpe_gguf.header, from `at` on */
+    size_t at;
     size_t n_bytes;
 };
 
@@ -113,8 +114,8 @@ const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_
 /** Whether a string is there and equals `text`. */
 bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text);
 /** An array of that type; NULL when absent. An array of another type is a failure, but for
- * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_whole_at
- * and dpe_gguf_f32_at read them. */
+ * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_number_at
+ * reads them. */
 const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
 /** Record "file: key: expected WHAT, found …" unless something failed before. */
@@ -123,8 +124,7 @@ void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const ch
 /** The strings of an array, one after another: the next is *text (*n bytes), *at moves on. */
 void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,
                           size_t *n);
-/** Element i of an array of 32-bit numbers. */
-float dpe_gguf_f32_at(const struct dpe_gguf_value *array, uint64_t i);
-int64_t dpe_gguf_whole_at(const struct dpe_gguf_value *array, uint64_t i);
+/** Number i of a value, of whatever type; NAN for strings. */
+double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i);
 
 #endif

@@ -28,8 +28,7 @@ size_t dpe_gguf_width(enum dpe_gguf_type type)
     return widths[type];
 }
 
-/* Number i of a value, of whatever type; NAN for strings. */
-static double number_at(const struct dpe_gguf_value *value, uint64_t i)
+double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i)
 {
     size_t width = dpe_gguf_width(value->type);
     if (width == 0) {
@@ -84,7 +83,7 @@ void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const ch
     } else if (value != NULL && value->type == DPE_GGUF_BOOL) {
         snprintf(found, sizeof found, "%s", value->bytes[0] != 0 ? "true" : "false");
     } else if (value != NULL) {
-        snprintf(found, sizeof found, "%s, %.9g", names[value->type], number_at(value, 0));
+        snprintf(found, sizeof found, "%s, %.9g", names[value->type], dpe_gguf_number_at(value, 0));
     }
     reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s: expected %s, found %s",
                               reader->file->path, key, what, found);
@@ -96,7 +95,7 @@ int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t 
     if (value == NULL || reader->status != DPE_OK) {
         return fallback;
     }
-    double number = value->array ? (double)NAN : number_at(value, 0);
+    double number = value->array ? (double)NAN : dpe_gguf_number_at(value, 0);
     if (is_real(value->type) || value->type == DPE_GGUF_BOOL || !(number >= 0.0) ||
         number > (double)most_whole) {
         dpe_gguf_expected(reader, key, "a whole number from 0 to 2^53");
@@ -131,7 +130,7 @@ double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double f
     if (value == NULL || reader->status != DPE_OK) {
         return fallback;
     }
-    double number = value->array ? (double)NAN : number_at(value, 0);
+    double number = value->array ? (double)NAN : dpe_gguf_number_at(value, 0);
     if (value->type == DPE_GGUF_BOOL || !isfinite(number)) {
         dpe_gguf_expected(reader, key, "a finite number");
         return fallback;
@@ -203,14 +202,4 @@ void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const 
     *n = (size_t)dpe_load_u64(array->bytes + *at, 8);
     *text = (const char *)array->bytes + *at + 8;
     *at += 8 + *n;
-}
-
-float dpe_gguf_f32_at(const struct dpe_gguf_value *array, uint64_t i)
-{
-    return (float)number_at(array, i);
-}
-
-int64_t dpe_gguf_whole_at(const struct dpe_gguf_value *array, uint64_t i)
-{
-    return (int64_t)number_at(array, i);
 }

@@ -113,7 +113,7 @@ static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
         dpe_gguf_expected(&maker->in, maker->key, "a whole number for each layer");
         return -1;
     }
-    return dpe_gguf_whole_at(value, (uint64_t)layer);
+    return (int64_t)dpe_gguf_number_at(value, (uint64_t)layer);
 }
 
 /* A whole number; an array with one number for each layer has to say the same for all of them.
@@ -125,7 +125,7 @@ static int64_t read_whole(struct maker *maker, const char *name)
     const int64_t first = whole_of(maker, name, 0);
     bool equal = n == 0 || first >= 0;
     for (uint64_t i = 1; equal && i < n; i++) {
-        equal = dpe_gguf_whole_at(value, i) == first;
+        equal = (int64_t)dpe_gguf_number_at(value, i) == first;
     }
     if (!equal) {
         dpe_gguf_expected(&maker->in, maker->key, "the same number for all layers");
@@ -172,7 +172,7 @@ static void put_types(struct maker *maker, const struct dpe_gguf_value *which, c
     const uint64_t layers = (uint64_t)whole_so_far(maker, "num_hidden_layers");
     json_t *types = json_array();
     for (uint64_t i = 0; which->array && i < layers && i < which->n; i++) {
-        const bool is = dpe_gguf_whole_at(which, i) != 0;
+        const bool is = dpe_gguf_number_at(which, i) != 0.0;
         json_array_append_new(types, json_string(is ? other : "full_attention"));
     }
     put(maker, "layer_types", types);
