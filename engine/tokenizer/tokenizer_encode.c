@@ -123,9 +123,8 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
     *inserted = 0;
     for (size_t i = 0; i < tokenizer->n_normalizers; i++) {
         const struct dpe_normalizer *normalizer = tokenizer->normalizers + i;
-        if (n == 0 || (normalizer->kind == DPE_NORMALIZE_FORM &&
-                       dpe_form_is_plain(normalizer->form, text, n))) {
-            continue;
+        if (n == 0) {
+            break;
         }
         struct dpe_text *out = text == buffers[0].bytes ? buffers + 1 : buffers;
         out->n = 0;
@@ -424,7 +423,6 @@ static void free_encoder(struct encoder *e)
 static dpe_status encode_valid(struct encoder *e, size_t n)
 {
     struct piece all = {e->text, n, 0};
-    DPE_TRY(dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, &e->work, e->err));
     DPE_TRY(dpe_matcher_init(&e->matcher, n, e->err));
     return split_added(e, &e->tokenizer->raw, &all, 0, encode_raw);
 }
@@ -439,6 +437,7 @@ static dpe_status encode_text(const struct dpe_tokenizer *tokenizer, const char 
                         .special = options->special,
                         .advice = options->advice,
                         .work = {.limits = &tokenizer->limits, .held = bytes_held, .user = &e},
+                        .bpe = {.vocab = &tokenizer->vocab, .work = &e.work},
                         .out = out,
                         .text = text,
                         .n_held = n,

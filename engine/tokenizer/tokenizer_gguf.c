@@ -58,7 +58,7 @@ struct maker {
 
 static int64_t type_of(const struct maker *maker, uint64_t id)
 {
-    return maker->types != NULL ? dpe_gguf_whole_at(maker->types, id) : TOKEN_NORMAL;
+    return maker->types != NULL ? (int64_t)dpe_gguf_number_at(maker->types, id) : TOKEN_NORMAL;
 }
 
 static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, size_t n,
@@ -216,25 +216,20 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
 
 /* The merges, which a file leaves to be derived from the scores. */
 
-/* A token that merges may make or use. */
-struct piece {
-    const char *text;
-    uint32_t n, characters;
-    float score;
-};
-
+/* A token divided into two others. */
 struct merge {
+    const char *text; /* of the whole, n bytes */
+    size_t n_left, n;
     float score;
-    uint32_t whole, left, right;        /* ids */
-    uint32_t left_length, right_length; /* characters */
+    int64_t whole, left, right;        /* ids */
+    int64_t left_length, right_length; /* characters */
 };
 
 struct deriver {
-    const json_t *vocab;  /* the ids of all texts */
-    struct piece *pieces; /* [n], text NULL for what is not normal text */
-    uint64_t n;
+    const struct maker *maker;
+    const json_t *vocab; /* the ids of all texts */
     struct merge *merges;
-    size_t n_merges;
+    size_t n;
 };
 
 static bool begins_character(char byte)
@@ -242,78 +237,39 @@ static bool begins_character(char byte)
     return ((unsigned char)byte & 0xc0U) != 0x80U;
 }
 
-static uint32_t count_characters(const char *text, size_t n)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += begins_character(text[i]);
-    }
-    return count;
-}
-
-static bool list_pieces(struct deriver *d, const struct maker *maker,
-                        const struct dpe_gguf_value *scores)
-{
-    d->pieces = dpe_alloc_zero((size_t)d->n, sizeof *d->pieces);
-    size_t at = 0;
-    for (uint64_t id = 0; d->pieces != NULL && id < d->n; id++) {
-        const char *text = NULL;
-        size_t n = 0;
-        dpe_gguf_next_string(maker->tokens, &at, &text, &n);
-        int64_t type = type_of(maker, id);
-        if (n == 0 || n > UINT16_MAX || (type != TOKEN_NORMAL && type != TOKEN_USER_DEFINED)) {
-            continue;
-        }
-        d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
-                                       dpe_gguf_f32_at(scores, id)};
-    }
-    return d->pieces != NULL;
-}
-
-/* The id of the piece of this text, −1: there is none. */
+/* The id of a token of this text that takes part in merges, −1: there is none. */
 static int64_t find_piece(const struct deriver *d, const char *text, size_t n)
 {
     const json_t *id = json_object_getn(d->vocab, text, n);
     const int64_t found = id != NULL ? json_integer_value(id) : -1;
-    return found >= 0 && d->pieces[found].text != NULL ? found : -1;
+    const int64_t type = found >= 0 ? type_of(d->maker, (uint64_t)found) : TOKEN_UNUSED;
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED ? found : -1;
 }
 
-static bool add_merge(struct deriver *d, struct merge merge)
+/* All ways to divide a token into two. */
+static bool divide(struct deriver *d, struct merge merge)
 {
-    if (!dpe_make_room(&d->merges, d->n_merges, sizeof *d->merges)) {
-        return false;
+    for (size_t i = 0; i < merge.n; i++) {
+        merge.right_length += begins_character(merge.text[i]);
     }
-    d->merges[d->n_merges++] = merge;
+    for (merge.n_left = 1; merge.n_left < merge.n; merge.n_left++) {
+        const char *right = merge.text + merge.n_left;
+        merge.left_length += begins_character(right[-1]);
+        merge.right_length -= begins_character(right[-1]);
+        merge.left = begins_character(*right) ? find_piece(d, merge.text, merge.n_left) : -1;
+        merge.right = merge.left < 0 ? -1 : find_piece(d, right, merge.n - merge.n_left);
+        if (merge.right >= 0) {
+            if (!dpe_make_room(&d->merges, d->n, sizeof *d->merges)) {
+                return false;
+            }
+            d->merges[d->n++] = merge;
+        }
+    }
     return true;
 }
 
-/* All ways to divide a piece into two. */
-static bool divide(struct deriver *d, uint32_t id)
-{
-    const struct piece *piece = &d->pieces[id];
-    uint32_t characters = 0;
-    bool good = true;
-    for (uint32_t i = 1; i < piece->n && good; i++) {
-        characters += begins_character(piece->text[i - 1]);
-        if (!begins_character(piece->text[i])) {
-            continue;
-        }
-        int64_t left = find_piece(d, piece->text, i);
-        int64_t right = left < 0 ? -1 : find_piece(d, piece->text + i, piece->n - i);
-        if (right >= 0) {
-            good = add_merge(d, (struct merge){piece->score, id, (uint32_t)left, (uint32_t)right,
-                                               characters, piece->characters - characters});
-        }
-    }
-    return good;
-}
-
-static int compare(uint32_t a, uint32_t b)
-{
-    return (a > b) - (a < b);
-}
-
-/* The higher score, the longer left part, the longer right part, and then by ids. */
+/* The higher score, the longer left part, the longer right part, and then by ids. Of one whole all
+ * left parts differ. */
 static int by_rank(const void *a, const void *b)
 {
     const struct merge *x = a;
@@ -321,33 +277,35 @@ static int by_rank(const void *a, const void *b)
     if (x->score != y->score) {
         return x->score > y->score ? -1 : 1;
     }
-    int order = compare(y->left_length, x->left_length);
-    order = order != 0 ? order : compare(y->right_length, x->right_length);
-    order = order != 0 ? order : compare(x->whole, y->whole);
-    order = order != 0 ? order : compare(x->left, y->left);
-    return order != 0 ? order : compare(x->right, y->right);
+    int64_t order = y->left_length - x->left_length;
+    order = order != 0 ? order : y->right_length - x->right_length;
+    order = order != 0 ? order : x->whole - y->whole;
+    return (order > 0) - (order < 0);
 }
 
 /* The merges, [["left", "right"], …], best first: every way to divide a token into two others, by
  * the score of the whole, then the longer left part, as transformers derives them. */
 static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scores, json_t *model)
 {
-    struct deriver d = {.vocab = json_object_get(model, "vocab"), .n = maker->tokens->n};
+    struct deriver d = {.maker = maker, .vocab = json_object_get(model, "vocab")};
     json_t *list = json_array();
-    bool good = list != NULL && list_pieces(&d, maker, scores);
-    for (uint64_t id = 0; good && id < d.n; id++) {
-        good = divide(&d, (uint32_t)id);
+    bool good = list != NULL;
+    size_t at = 0;
+    for (uint64_t id = 0; good && id < maker->tokens->n; id++) {
+        struct merge merge = {.whole = (int64_t)id, .score = (float)dpe_gguf_number_at(scores, id)};
+        const int64_t type = type_of(maker, id);
+        dpe_gguf_next_string(maker->tokens, &at, &merge.text, &merge.n);
+        if (merge.n <= UINT16_MAX && (type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED)) {
+            good = divide(&d, merge);
+        }
     }
-    if (good && d.n_merges > 0) {
-        qsort(d.merges, d.n_merges, sizeof *d.merges, by_rank);
+    if (good && d.n > 0) {
+        qsort(d.merges, d.n, sizeof *d.merges, by_rank);
     }
-    for (size_t i = 0; good && i < d.n_merges; i++) {
-        const struct piece *left = &d.pieces[d.merges[i].left];
-        const struct piece *right = &d.pieces[d.merges[i].right];
-        good = json_array_append_new(list, json_pack("[s%, s%]", left->text, (size_t)left->n,
-                                                     right->text, (size_t)right->n)) == 0;
+    for (const struct merge *m = d.merges; good && m < d.merges + d.n; m++) {
+        good = json_array_append_new(list, json_pack("[s%, s%]", m->text, m->n_left,
+                                                     m->text + m->n_left, m->n - m->n_left)) == 0;
     }
-    free(d.pieces);
     free(d.merges);
     json_object_set_new(model, "merges", list);
     if (!good) {
