@@ -468,15 +468,7 @@ void dpe_gguf_close(struct dpe_gguf *gguf)
 
 /* --------------------------------------------------------------------------------------- splits */
 
-void dpe_gguf_free_paths(char ***paths)
-{
-    for (char **at = *paths; at != NULL && *at != NULL; at++) {
-        free(*at);
-    }
-    free(*paths);
-}
-
-dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n, struct dpe_error *err)
+dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err)
 {
     struct dpe_gguf_reader reader = {.file = gguf, .err = err};
     int64_t count = dpe_gguf_whole(&reader, "split.count", 1);
@@ -484,32 +476,17 @@ dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n, st
     if (reader.status == DPE_OK && count > MOST_FILES) {
         dpe_gguf_expected(&reader, "split.count", "at most 4096 files");
     }
-    if (reader.status != DPE_OK) {
-        return reader.status;
-    }
-    count = count < 1 ? 1 : count;
+    DPE_TRY(reader.status);
+    *n = count < 1 ? 1 : (int)count;
     char end[40];
-    snprintf(end, sizeof end, "-%05d-of-%05d.gguf", 1, (int)count);
+    snprintf(end, sizeof end, DPE_GGUF_PART, 1, *n);
     size_t length = strlen(gguf->path);
     size_t tail = strlen(end);
-    if (count > 1 &&
-        (number != 0 || length <= tail || strcmp(gguf->path + length - tail, end) != 0)) {
+    if (*n > 1 && (number != 0 || length <= tail || strcmp(gguf->path + length - tail, end) != 0)) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: file %" PRId64 " of %" PRId64 " of a model; give the first, and keep "
                         "their names: NAME%s",
                         gguf->path, number + 1, count, end);
     }
-    DPE_SCOPED(dpe_gguf_free_paths) char **made = NULL;
-    DPE_TRY(DPE_NEW(&made, (size_t)count + 1, err, "%s: out of memory", gguf->path));
-    for (int i = 0; i < (int)count; i++) {
-        DPE_TRY(DPE_NEW(&made[i], length + 1, err, "%s: out of memory", gguf->path));
-        memcpy(made[i], gguf->path, length + 1);
-        if (count > 1) {
-            snprintf(made[i] + length - tail, tail + 1, "-%05d-of-%05d.gguf", i + 1, (int)count);
-        }
-    }
-    *n = (int)count;
-    *paths = made;
-    made = NULL;
     return DPE_OK;
 }

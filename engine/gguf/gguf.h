@@ -81,13 +81,12 @@ dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *e
 /** NULL is allowed. */
 void dpe_gguf_close(struct dpe_gguf *gguf);
 DPE_SCOPED_HANDLE(struct dpe_gguf *, dpe_gguf_close)
-/** The files of a model that is split: NAME-00001-of-00003.gguf and so on. *paths [*n] becomes the
- *  caller's (dpe_gguf_free_paths), the given file alone where split.count is absent or 1.
+/** How the names of the files of a model end that is split: number, from 1 on, of how many. */
+#define DPE_GGUF_PART "-%05d-of-%05d.gguf"
+/** How many files a model has of which this is the first; 1 where split.count is absent.
  *  DPE_BAD_DATA when the name does not say the numbers of the metadata, or the given one is not the
  *  first. */
-dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n,
-                          struct dpe_error *err);
-void dpe_gguf_free_paths(char ***paths);
+dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err);
 
 /* ------------------------------------------------------------------------------------- metadata
  * Reads whose first failure sticks, so that a list of reads is checked once at its end. A key that

@@ -40,6 +40,9 @@ dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *o
 
 /** Element `at` of a tensor's data as float, exact. */
 float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
+/** A vector as floats of the model's own, to change in *copy; NULL: the tensor is missing. */
+dpe_status dpe_bind_floats(struct dpe_binder *binder, const char *name, struct dpe_tensor *tensor,
+                           float **copy);
 /** A vector as factor · (shift + itself), in float. */
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor);
@@ -56,8 +59,6 @@ bool dpe_bind_is_part(const struct dpe_config *config, int64_t index, enum dpe_w
 /** All such weights of a layer. */
 dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index,
                           struct dpe_layer_weights *layer);
-/** A vector a as −e^a. */
-dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates);
 
 /* weights_packed.c */
 

@@ -75,21 +75,6 @@ static dpe_status take_data(struct dpe_binder *binder, const struct dpe_shard_te
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
 }
 
-/* A vector in blocks as float: its elements are looked at one by one. */
-static dpe_status widen_vector(struct dpe_binder *binder, const char *name,
-                               struct dpe_tensor *tensor)
-{
-    if (!dpe_dtype_blocks(tensor->dtype)) {
-        return DPE_OK;
-    }
-    float *copy = NULL;
-    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
-    dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, copy);
-    tensor->data = copy;
-    tensor->dtype = DPE_F32;
-    return DPE_OK;
-}
-
 dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
                           struct dpe_tensor *tensor)
 {
@@ -113,7 +98,11 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
     tensor->rows = rank == 3 ? shape[0] * shape[1] : rank == 2 ? shape[1] : 1;
     tensor->cols = shape[2];
     DPE_TRY(take_data(binder, found, tensor->dtype, &tensor->data));
-    return rank == 1 ? widen_vector(binder, name, tensor) : DPE_OK;
+    /* A vector in blocks as float: its elements are looked at one by one. */
+    float *copy = NULL;
+    return rank == 1 && dpe_dtype_blocks(tensor->dtype)
+               ? dpe_bind_floats(binder, name, tensor, &copy)
+               : DPE_OK;
 }
 
 dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,

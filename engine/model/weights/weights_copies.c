@@ -13,19 +13,30 @@ float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
     return value;
 }
 
+dpe_status dpe_bind_floats(struct dpe_binder *binder, const char *name, struct dpe_tensor *tensor,
+                           float **copy)
+{
+    *copy = NULL;
+    if (tensor->data == NULL) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof **copy, copy));
+    dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, *copy);
+    tensor->data = *copy;
+    tensor->dtype = DPE_F32;
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor)
 {
-    if (tensor->data == NULL || (shift == 0.0 && factor == 1.0)) {
-        return DPE_OK;
-    }
     float *copy = NULL;
-    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
-    for (int64_t i = 0; i < tensor->cols; i++) {
-        copy[i] = (float)(factor * (double)((float)shift + dpe_bind_element(tensor, i)));
+    if (shift != 0.0 || factor != 1.0) {
+        DPE_TRY(dpe_bind_floats(binder, name, tensor, &copy));
     }
-    tensor->data = copy;
-    tensor->dtype = DPE_F32;
+    for (int64_t i = 0; copy != NULL && i < tensor->cols; i++) {
+        copy[i] = (float)(factor * (double)((float)shift + copy[i]));
+    }
     return DPE_OK;
 }
 
@@ -129,8 +140,12 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     if (which == DPE_WEIGHT_ROUTER_NORM) {
         return dpe_bind_shift(binder, name, 0.0, 1.0 / sqrt((double)config->hidden), weight);
     }
-    if (which == DPE_WEIGHT_RATE) {
-        return dpe_family_of(config)->recurrent->rates ? DPE_OK : dpe_bind_rates(binder, weight);
+    if (which == DPE_WEIGHT_RATE && !dpe_family_of(config)->recurrent->rates) {
+        float *copy = NULL;
+        DPE_TRY(dpe_bind_floats(binder, name, weight, &copy));
+        for (int64_t i = 0; copy != NULL && i < weight->cols; i++) {
+            copy[i] = -expf(copy[i]);
+        }
     }
     if (!dpe_config_attends(config, index)) {
         return DPE_OK;

@@ -1,7 +1,6 @@
 /* Projections that a checkpoint holds as rows of one tensor: those of layers with a state, queries
  * with the gate of attention's output, and queries, keys and values, or gate and up, where a family
  * has them fused. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -177,19 +176,4 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_l
 bool dpe_bind_is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
     return part_of(c, index, which).count > 0;
-}
-
-dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates)
-{
-    float *copy = NULL;
-    if (rates->data == NULL) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_bind_copy(binder, "A_log", (size_t)rates->cols * sizeof *copy, &copy));
-    for (int64_t i = 0; i < rates->cols; i++) {
-        copy[i] = -expf(dpe_bind_element(rates, i));
-    }
-    rates->data = copy;
-    rates->dtype = DPE_F32;
-    return DPE_OK;
 }
