@@ -396,11 +396,11 @@ static dpe_status place_tensor(const struct dpe_gguf *gguf, uint64_t unit,
 /* Once all of the header is read. */
 static dpe_status place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    struct dpe_json_reader reader = dpe_gguf_reader(gguf, err);
     int64_t alignment = dpe_gguf_whole(&reader, "general.alignment", 32);
     if (reader.status == DPE_OK &&
         (alignment < 1 || alignment > MOST_ALIGNMENT || (alignment & (alignment - 1)) != 0)) {
-        dpe_gguf_expected(&reader, "general.alignment", "a power of two up to 1048576");
+        dpe_json_expected(&reader, "general.alignment", "a power of two up to 1048576");
     }
     if (reader.status != DPE_OK) {
         return reader.status;
@@ -439,6 +439,7 @@ dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_er
     DPE_TRY(dpe_open_regular(path, &made->fd, &made->size, err));
     DPE_TRY(read_header(made, err));
     DPE_TRY(sort_values(made, err));
+    DPE_TRY(dpe_gguf_fill(made, err));
     DPE_TRY(place_tensors(made, err));
     *gguf = made;
     made = NULL;
@@ -459,6 +460,7 @@ void dpe_gguf_close(struct dpe_gguf *gguf)
     if (gguf->fd >= 0) {
         close(gguf->fd);
     }
+    json_decref(gguf->metadata);
     free(gguf->values);
     free(gguf->tensors);
     free(gguf->header);
@@ -470,11 +472,11 @@ void dpe_gguf_close(struct dpe_gguf *gguf)
 
 dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err)
 {
-    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    struct dpe_json_reader reader = dpe_gguf_reader(gguf, err);
     int64_t count = dpe_gguf_whole(&reader, "split.count", 1);
     int64_t number = dpe_gguf_whole(&reader, "split.no", 0);
     if (reader.status == DPE_OK && count > MOST_FILES) {
-        dpe_gguf_expected(&reader, "split.count", "at most 4096 files");
+        dpe_json_expected(&reader, "split.count", "at most 4096 files");
     }
     DPE_TRY(reader.status);
     *n = count < 1 ? 1 : (int)count;

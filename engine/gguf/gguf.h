@@ -12,8 +12,11 @@
 #ifndef DPE_GGUF_H
 #define DPE_GGUF_H
 
+#include <math.h>
+
 #include "engine/base/base.h"
 #include "engine/gguf/blocks.h"
+#include "engine/text/json.h"
 
 enum { DPE_GGUF_RANK = 4 };
 
@@ -68,6 +71,7 @@ struct dpe_gguf {
     size_t tensors_at;             /**< where in the header that list begins */
     struct dpe_gguf_value *values; /**< [n_values], sorted by key */
     size_t n_values;
+    json_t *metadata;                /**< the same by key, for typed reads */
     struct dpe_gguf_tensor *tensors; /**< [n_tensors], in the file's order */
     size_t n_tensors;
 };
@@ -88,37 +92,36 @@ DPE_SCOPED_HANDLE(struct dpe_gguf *, dpe_gguf_close)
  *  first. */
 dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err);
 
-/* ------------------------------------------------------------------------------------- metadata
- * Reads whose first failure sticks, so that a list of reads is checked once at its end. A key that
- * is absent gives the fallback, one of another type is a failure. */
+/* ------------------------------------------------------------------------------------ metadata */
 
-struct dpe_gguf_reader {
-    const struct dpe_gguf *file;
-    struct dpe_error *err;
-    dpe_status status; /**< DPE_OK until a read fails */
-};
+/** Reads of what is no array, as of a config.json: dpe_gguf.metadata. */
+static inline struct dpe_json_reader dpe_gguf_reader(const struct dpe_gguf *gguf,
+                                                     struct dpe_error *err)
+{
+    return (struct dpe_json_reader){
+        .file = gguf->path, .object = "", .from = gguf->metadata, .err = err};
+}
+/** Any finite number. */
+static const struct dpe_json_bound dpe_gguf_any = {.min = -(double)INFINITY};
 
 /** NULL when the file does not have it. */
 const struct dpe_gguf_value *dpe_gguf_find(const struct dpe_gguf *gguf, const char *key);
+/** Makes dpe_gguf.metadata of the values. DPE_NO_MEMORY. */
+dpe_status dpe_gguf_fill(struct dpe_gguf *gguf, struct dpe_error *err);
 /** A whole number of any width, 0 … 2^53. */
-int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t fallback);
-/** A finite number of any type. */
-double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback);
+int64_t dpe_gguf_whole(struct dpe_json_reader *reader, const char *key, int64_t fallback);
 /** The id of a special token, of which `key` ends in _token_id: that of the metadata, else the one
  * that llama.cpp takes for the kind of tokenizer ("llama": BOS 1, EOS 2, unknown 0); −1: none. */
-int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key);
-bool dpe_gguf_flag(struct dpe_gguf_reader *reader, const char *key, bool fallback);
-/** A string of UTF-8 without NUL, not NUL-terminated: *n bytes. */
-const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_t *n);
+int64_t dpe_gguf_token_id(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
+                          const char *key);
 /** Whether a string is there and equals `text`. */
-bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text);
+bool dpe_gguf_text_is(struct dpe_json_reader *reader, const char *key, const char *text);
 /** An array of that type; NULL when absent. An array of another type is a failure, but for
  * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_number_at
  * reads them. */
-const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
+const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
+                                            struct dpe_json_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
-/** Record "file: key: expected WHAT, found …" unless something failed before. */
-void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const char *what);
 
 /** The strings of an array, one after another: the next is *text (*n bytes), *at moves on. */
 void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,

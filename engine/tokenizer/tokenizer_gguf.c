@@ -51,7 +51,8 @@ enum {
 };
 
 struct maker {
-    struct dpe_gguf_reader in;
+    struct dpe_json_reader in;
+    const struct dpe_gguf *file;
     const struct dpe_gguf_value *tokens, *types; /* types may be NULL: all normal */
     json_t *out;
 };
@@ -67,7 +68,7 @@ static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, 
     char quoted[96];
     return maker->in.status = dpe_fail(
                maker->in.err, DPE_BAD_DATA, "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
-               maker->in.file->path, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
+               maker->in.file, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
 }
 
 /* The text of a token as a key; the caller frees. An empty one is named, as llama.cpp does. */
@@ -76,7 +77,7 @@ static char *token_text(struct maker *maker, uint64_t id, const char *text, size
     char *copy = n > 0 ? strndup(text, n) : malloc(32);
     if (copy == NULL) {
         maker->in.status =
-            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file->path);
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file);
     } else if (n == 0) {
         snprintf(copy, 32, "[EMPTY_%llu]", (unsigned long long)id);
     } else if (strlen(copy) != n || dpe_utf8_check(copy, n) != n) {
@@ -141,18 +142,18 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
 static void put_merges(struct maker *maker, json_t *model)
 {
     const struct dpe_gguf_value *list =
-        dpe_gguf_array(&maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
     json_t *merges = json_array();
     size_t at = 0;
     if (list == NULL) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
     }
     for (uint64_t i = 0; list != NULL && i < list->n && maker->in.status == DPE_OK; i++) {
         const char *text = NULL;
         size_t n = 0;
         dpe_gguf_next_string(list, &at, &text, &n);
         if (json_array_append_new(merges, json_stringn(text, n)) != 0) {
-            dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
+            dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
         }
     }
     json_object_set_new(model, "merges", merges);
@@ -163,16 +164,16 @@ static void put_merges(struct maker *maker, json_t *model)
 static const struct kind *find_kind(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.pre";
-    size_t n = 0;
-    const char *name = dpe_gguf_text(&maker->in, key, &n);
+    const char *name = dpe_json_string(&maker->in, key, "");
+    const size_t n = strlen(name);
     char between[64];
-    snprintf(between, sizeof between, " %.*s ", n < 60 ? (int)n : 0, name != NULL ? name : "");
+    snprintf(between, sizeof between, " %s ", n < 60 ? name : "");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (n > 0 && strstr(kinds[i].names, between) != NULL) {
             return &kinds[i];
         }
     }
-    dpe_gguf_expected(&maker->in, key,
+    dpe_json_expected(&maker->in, key,
                       "a known way to cut texts (gpt-2, smollm, llama-bpe, dbrx, qwen2, gpt-4o, "
                       "tekken, …), which decides the tokens");
     return NULL;
@@ -311,7 +312,7 @@ static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scor
     if (!good) {
         maker->in.status =
             dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: no memory for the merges of its tokenizer",
-                     maker->in.file->path);
+                     maker->in.file);
     }
 }
 
@@ -339,7 +340,7 @@ static void put_unknown(struct maker *maker, json_t *model)
     static const char key[] = "tokenizer.ggml.unknown_token_id";
     uint64_t id = (uint64_t)dpe_gguf_whole(&maker->in, key, 0);
     if (maker->in.status == DPE_OK && id >= maker->tokens->n) {
-        dpe_gguf_expected(&maker->in, key, "the id of a token");
+        dpe_json_expected(&maker->in, key, "the id of a token");
         return;
     }
     const char *text = NULL;
@@ -356,12 +357,12 @@ static void put_unknown(struct maker *maker, json_t *model)
 /* SentencePiece, whose merges follow from scores, or are in the file (`merged`, Gemma 4). */
 static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
 {
-    bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", !merged);
+    bool prefix = dpe_json_bool(&maker->in, "tokenizer.ggml.add_space_prefix", !merged);
     const struct dpe_gguf_value *scores =
-        dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
     if (!merged && (scores == NULL || scores->n != maker->tokens->n)) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
     if (prefix) {
         json_array_append_new(before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", mark));
@@ -386,10 +387,10 @@ static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
 /* A token that is put before or behind each text, as a part of a template. */
 static void put_end(struct maker *maker, const char *key, json_t *single, json_t *specials)
 {
-    int64_t id = dpe_gguf_token_id(&maker->in, key);
+    int64_t id = dpe_gguf_token_id(maker->file, &maker->in, key);
     char name[32];
     if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->tokens->n)) {
-        dpe_gguf_expected(&maker->in, key, "the id of a token, which each text gets");
+        dpe_json_expected(&maker->in, key, "the id of a token, which each text gets");
     }
     snprintf(name, sizeof name, "token %lld", (long long)id);
     json_array_append_new(single,
@@ -403,11 +404,11 @@ static void put_ends(struct maker *maker, bool bos)
 {
     json_t *single = json_array();
     json_t *specials = json_object();
-    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
+    if (dpe_json_bool(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
         put_end(maker, "tokenizer.ggml.bos_token_id", single, specials);
     }
     json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
-    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
+    if (dpe_json_bool(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
         put_end(maker, "tokenizer.ggml.eos_token_id", single, specials);
     }
     json_object_set_new(maker->out, "post_processor",
@@ -419,12 +420,13 @@ static void make(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.model";
     static const char token_types[] = "tokenizer.ggml.token_type";
-    maker->tokens = dpe_gguf_array(&maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
-    maker->types = dpe_gguf_array(&maker->in, token_types, DPE_GGUF_I32);
+    maker->tokens =
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    maker->types = dpe_gguf_array(maker->file, &maker->in, token_types, DPE_GGUF_I32);
     if (maker->tokens == NULL || maker->tokens->n < 1 || maker->tokens->n > DPE_MAX_IDS) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
     } else if (maker->types != NULL && maker->types->n != maker->tokens->n) {
-        dpe_gguf_expected(&maker->in, token_types, "a number for each token");
+        dpe_json_expected(&maker->in, token_types, "a number for each token");
     }
     json_t *model = json_pack("{s:s}", "type", "BPE");
     bool merged = dpe_gguf_text_is(&maker->in, key, "gemma4");
@@ -439,7 +441,7 @@ static void make(struct maker *maker)
     } else if (dpe_gguf_text_is(&maker->in, key, "gpt2")) {
         make_byte_level(maker, model, &bos);
     } else {
-        dpe_gguf_expected(&maker->in, key,
+        dpe_json_expected(&maker->in, key,
                           "gpt2 (byte-level BPE), llama (SentencePiece) or gemma4");
     }
     if (maker->in.status == DPE_OK) {
@@ -469,7 +471,7 @@ dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerpri
     *root = NULL;
     DPE_TRY(dpe_gguf_open(path, &gguf, err));
     DPE_TRY(hash_metadata(gguf, fingerprint, err));
-    struct maker maker = {.in = {.file = gguf, .err = err}, .out = json_object()};
+    struct maker maker = {.in = dpe_gguf_reader(gguf, err), .file = gguf, .out = json_object()};
     make(&maker);
     *root = maker.out;
     return maker.in.status;
