@@ -26,62 +26,73 @@ static const uint64_t most_header = UINT64_C(1) << 29;
 struct cursor {
     struct dpe_gguf *gguf;
     size_t n, at;
-    bool more; /* the header continues past what is in memory */
     struct dpe_error *err;
 };
 
-/* The next n bytes; NULL, and `more`, when they are not in memory. */
-static const unsigned char *take(struct cursor *cursor, uint64_t n)
+/* The next n bytes, until more are taken: the length of a header stands nowhere, so more and more
+ * of the file comes to memory. */
+static dpe_status take(struct cursor *cursor, uint64_t n, const unsigned char **bytes)
 {
-    if (cursor->more || n > cursor->n - cursor->at) {
-        cursor->more = true;
-        return NULL;
+    struct dpe_gguf *gguf = cursor->gguf;
+    const uint64_t most = gguf->size < most_header ? gguf->size : most_header;
+    if (n > most - cursor->at) {
+        return dpe_fail(cursor->err, DPE_BAD_DATA,
+                        "%s: its header does not end within %llu bytes: the file is truncated, "
+                        "or a count or length in it is wrong",
+                        gguf->path, (unsigned long long)most);
     }
-    const unsigned char *bytes = cursor->gguf->header + cursor->at;
+    if (n > cursor->n - cursor->at) {
+        const uint64_t grow = cursor->at + n > FIRST_READ ? 2 * (cursor->at + n) : FIRST_READ;
+        const size_t want = (size_t)(grow < most ? grow : most);
+        unsigned char *grown = realloc(gguf->header, want);
+        DPE_TRY(DPE_MADE(grown, cursor->err, "%s: no memory for its header", gguf->path));
+        gguf->header = grown;
+        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, grown + cursor->n, want - cursor->n, cursor->n,
+                               cursor->err));
+        cursor->n = want;
+    }
+    *bytes = gguf->header + cursor->at;
     cursor->at += (size_t)n;
-    return bytes;
+    return DPE_OK;
 }
 
-/* The next number; false, and `more`, when it is not in memory. */
-static bool take_u64(struct cursor *cursor, uint64_t *value)
+static dpe_status take_u64(struct cursor *cursor, uint64_t *value)
 {
-    const unsigned char *bytes = take(cursor, 8);
-    *value = bytes != NULL ? dpe_load_u64(bytes, 8) : 0;
-    return bytes != NULL;
+    const unsigned char *bytes = NULL;
+    DPE_TRY(take(cursor, 8, &bytes));
+    *value = dpe_load_u64(bytes, 8);
+    return DPE_OK;
 }
 
-static bool take_u32(struct cursor *cursor, uint32_t *value)
+static dpe_status take_u32(struct cursor *cursor, uint32_t *value)
 {
-    const unsigned char *bytes = take(cursor, 4);
-    *value = bytes != NULL ? (uint32_t)dpe_load_u64(bytes, 4) : 0;
-    return bytes != NULL;
+    const unsigned char *bytes = NULL;
+    DPE_TRY(take(cursor, 4, &bytes));
+    *value = (uint32_t)dpe_load_u64(bytes, 4);
+    return DPE_OK;
 }
 
-/* A name: 1 … 255 bytes of UTF-8 without NUL, as a copy. DPE_OK with *name NULL: `more`. */
+/* A name: 1 … 255 bytes of UTF-8 without NUL, as a copy. */
 static dpe_status take_name(struct cursor *cursor, const char *what, char **name)
 {
     uint64_t n = 0;
     const char *path = cursor->gguf->path;
-    *name = NULL;
-    if (!take_u64(cursor, &n)) {
-        return DPE_OK;
-    }
+    const unsigned char *bytes = NULL;
+    DPE_TRY(take_u64(cursor, &n));
     if (n < 1 || n > MOST_NAME) {
         return dpe_fail(cursor->err, DPE_BAD_DATA,
                         "%s: at byte %zu: expected %s of 1 to %d bytes, found %llu", path,
                         cursor->at - 8, what, MOST_NAME, (unsigned long long)n);
     }
-    const char *bytes = (const char *)take(cursor, n);
-    if (bytes == NULL) {
-        return DPE_OK;
-    }
-    if (memchr(bytes, '\0', (size_t)n) != NULL || dpe_utf8_check(bytes, (size_t)n) != n) {
+    DPE_TRY(take(cursor, n, &bytes));
+    *name = strndup((const char *)bytes, (size_t)n);
+    DPE_TRY(DPE_MADE(*name, cursor->err, "%s: out of memory", path));
+    if (strlen(*name) != n || dpe_utf8_check(*name, (size_t)n) != n) {
         return dpe_fail(cursor->err, DPE_BAD_DATA,
                         "%s: at byte %zu: expected %s of UTF-8 without NUL, found other bytes",
                         path, cursor->at - (size_t)n, what);
     }
-    *name = strndup(bytes, (size_t)n);
-    return DPE_MADE(*name, cursor->err, "%s: out of memory", path);
+    return DPE_OK;
 }
 
 static dpe_status bad_value(const struct cursor *cursor, const char *key, const char *what,
@@ -96,45 +107,39 @@ static dpe_status bad_value(const struct cursor *cursor, const char *key, const 
 /* The bytes of a value whose type and count are known. */
 static dpe_status take_bytes(struct cursor *cursor, struct dpe_gguf_value *value)
 {
-    size_t width = dpe_gguf_width(value->type);
-    uint64_t bytes = 0;
+    const size_t width = dpe_gguf_width(value->type);
+    const unsigned char *bytes = NULL;
+    uint64_t n = 0;
+    value->at = cursor->at;
     if (width > 0) {
-        if (__builtin_mul_overflow(value->n, (uint64_t)width, &bytes) ||
-            bytes > cursor->gguf->size) {
+        if (__builtin_mul_overflow(value->n, (uint64_t)width, &n) || n > cursor->gguf->size) {
             return bad_value(cursor, value->key, "an array that the file can hold", value->n);
         }
-        value->bytes = take(cursor, bytes);
-        value->n_bytes = (size_t)bytes;
-        return DPE_OK;
+        DPE_TRY(take(cursor, n, &bytes));
     }
-    size_t begin = cursor->at;
-    for (uint64_t i = 0; i < value->n && !cursor->more; i++) {
-        uint64_t n = 0;
-        if (take_u64(cursor, &n) && n > cursor->gguf->size) {
+    for (uint64_t i = 0; width == 0 && i < value->n; i++) {
+        DPE_TRY(take_u64(cursor, &n));
+        if (n > cursor->gguf->size) {
             return bad_value(cursor, value->key, "a string that the file can hold", n);
         }
-        value->bytes = take(cursor, n);
-        value->n_bytes = (size_t)n;
+        value->at = value->array ? value->at : cursor->at;
+        DPE_TRY(take(cursor, n, &bytes));
     }
-    if (value->array && !cursor->more) {
-        value->bytes = cursor->gguf->header + begin;
-        value->n_bytes = cursor->at - begin;
-    }
+    value->n_bytes = cursor->at - value->at;
     return DPE_OK;
 }
 
-/* One line of the metadata; incomplete when the cursor wants more. */
+/* One line of the metadata. */
 static dpe_status take_value(struct cursor *cursor, struct dpe_gguf_value *value)
 {
     uint32_t type = 0;
     DPE_TRY(take_name(cursor, "a key", &value->key));
-    if (!take_u32(cursor, &type)) {
-        return DPE_OK;
-    }
+    DPE_TRY(take_u32(cursor, &type));
     value->n = 1;
     value->array = type == DPE_GGUF_ARRAY;
-    if (value->array && (!take_u32(cursor, &type) || !take_u64(cursor, &value->n))) {
-        return DPE_OK;
+    if (value->array) {
+        DPE_TRY(take_u32(cursor, &type));
+        DPE_TRY(take_u64(cursor, &value->n));
     }
     if (value->array && type == DPE_GGUF_ARRAY) {
         char quoted[96];
@@ -155,6 +160,9 @@ static int by_key(const void *a, const void *b)
 
 static dpe_status sort_values(struct dpe_gguf *gguf, struct dpe_error *err)
 {
+    for (size_t i = 0; i < gguf->n_values; i++) {
+        gguf->values[i].bytes = gguf->header + gguf->values[i].at;
+    }
     if (gguf->n_values > 0) {
         qsort(gguf->values, gguf->n_values, sizeof *gguf->values, by_key);
     }
@@ -173,7 +181,7 @@ static dpe_status take_values(struct cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
     DPE_TRY(DPE_NEW(&gguf->values, (size_t)n, cursor->err, "%s: out of memory", gguf->path));
-    while (gguf->n_values < n && !cursor->more) {
+    while (gguf->n_values < n) {
         DPE_TRY(take_value(cursor, &gguf->values[gguf->n_values++]));
     }
     return DPE_OK;
@@ -182,15 +190,15 @@ static dpe_status take_values(struct cursor *cursor, uint64_t n)
 static dpe_status take_start(struct cursor *cursor, uint64_t *n_tensors, uint64_t *n_values)
 {
     const char *path = cursor->gguf->path;
-    const unsigned char *magic = take(cursor, 4);
+    const unsigned char *magic = NULL;
     uint32_t version = 0;
-    if (magic == NULL || memcmp(magic, "GGUF", 4) != 0) {
+    const dpe_status status = take(cursor, 4, &magic);
+    if (status == DPE_BAD_DATA || (status == DPE_OK && memcmp(magic, "GGUF", 4) != 0)) {
         return dpe_fail(cursor->err, DPE_BAD_DATA, "%s: expected a GGUF file, found something else",
                         path);
     }
-    if (!take_u32(cursor, &version)) {
-        return DPE_OK;
-    }
+    DPE_TRY(status);
+    DPE_TRY(take_u32(cursor, &version));
     if (version != 2 && version != 3) {
         return dpe_fail(
             cursor->err, DPE_BAD_DATA,
@@ -198,11 +206,13 @@ static dpe_status take_start(struct cursor *cursor, uint64_t *n_tensors, uint64_
             "a current llama.cpp",
             path, (version & 0xffffU) == 0 ? "a file of a big-endian machine: " : "", version);
     }
-    if (take_u64(cursor, n_tensors) && *n_tensors > MOST_TENSORS) {
+    DPE_TRY(take_u64(cursor, n_tensors));
+    DPE_TRY(take_u64(cursor, n_values));
+    if (*n_tensors > MOST_TENSORS) {
         return dpe_fail(cursor->err, DPE_BAD_DATA, "%s: expected at most %d tensors, found %llu",
                         path, MOST_TENSORS, (unsigned long long)*n_tensors);
     }
-    if (take_u64(cursor, n_values) && *n_values > MOST_VALUES) {
+    if (*n_values > MOST_VALUES) {
         return dpe_fail(cursor->err, DPE_BAD_DATA,
                         "%s: expected at most %d lines of metadata, found %llu", path, MOST_VALUES,
                         (unsigned long long)*n_values);
@@ -259,16 +269,15 @@ dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *e
 static dpe_status take_shape(struct cursor *cursor, struct dpe_gguf_tensor *tensor)
 {
     uint32_t rank = 0;
-    if (!take_u32(cursor, &rank)) {
-        return DPE_OK;
-    }
+    DPE_TRY(take_u32(cursor, &rank));
     if (rank < 1 || rank > DPE_GGUF_RANK) {
         return bad_tensor(cursor->gguf, tensor->name, cursor->err, "1 to 4 dimensions", rank);
     }
     tensor->rank = (int)rank;
     for (int i = tensor->rank - 1; i >= 0; i--) {
         uint64_t size = 0;
-        if (take_u64(cursor, &size) && (size < 1 || size > INT64_MAX)) {
+        DPE_TRY(take_u64(cursor, &size));
+        if (size < 1 || size > INT64_MAX) {
             return bad_tensor(cursor->gguf, tensor->name, cursor->err,
                               "dimensions from 1 to 2^63 - 1", size);
         }
@@ -281,9 +290,8 @@ static dpe_status take_tensor(struct cursor *cursor, struct dpe_gguf_tensor *ten
 {
     DPE_TRY(take_name(cursor, "the name of a tensor", &tensor->name));
     DPE_TRY(take_shape(cursor, tensor));
-    if (!take_u32(cursor, &tensor->type) || !take_u64(cursor, &tensor->begin)) {
-        return DPE_OK;
-    }
+    DPE_TRY(take_u32(cursor, &tensor->type));
+    DPE_TRY(take_u64(cursor, &tensor->begin));
     tensor->dtype = dpe_dtype_of_gguf(tensor->type);
     return DPE_OK;
 }
@@ -291,7 +299,7 @@ static dpe_status take_tensor(struct cursor *cursor, struct dpe_gguf_tensor *ten
 static dpe_status take_tensors(struct cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
-    while (gguf->n_tensors < n && !cursor->more) {
+    while (gguf->n_tensors < n) {
         DPE_TRY(DPE_ROOM(&gguf->tensors, gguf->n_tensors, cursor->err, "%s: out of memory",
                          gguf->path));
         gguf->tensors[gguf->n_tensors] = (struct dpe_gguf_tensor){0};
@@ -388,11 +396,11 @@ static dpe_status place_tensor(const struct dpe_gguf *gguf, uint64_t unit,
 /* Once all of the header is read. */
 static dpe_status place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    struct dpe_json_reader reader = dpe_gguf_reader(gguf, err);
     int64_t alignment = dpe_gguf_whole(&reader, "general.alignment", 32);
     if (reader.status == DPE_OK &&
         (alignment < 1 || alignment > MOST_ALIGNMENT || (alignment & (alignment - 1)) != 0)) {
-        dpe_gguf_expected(&reader, "general.alignment", "a power of two up to 1048576");
+        dpe_json_expected(&reader, "general.alignment", "a power of two up to 1048576");
     }
     if (reader.status != DPE_OK) {
         return reader.status;
@@ -407,61 +415,17 @@ static dpe_status place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 
 /* --------------------------------------------------------------------------- the whole header */
 
-static void drop_lists(struct dpe_gguf *gguf)
-{
-    for (size_t i = 0; i < gguf->n_values; i++) {
-        free(gguf->values[i].key);
-    }
-    for (size_t i = 0; i < gguf->n_tensors; i++) {
-        free(gguf->tensors[i].name);
-    }
-    free(gguf->values);
-    free(gguf->tensors);
-    gguf->values = NULL;
-    gguf->tensors = NULL;
-    gguf->n_values = gguf->n_tensors = 0;
-}
-
-/* The whole header from what is in memory. */
-static dpe_status parse(struct cursor *cursor)
-{
-    uint64_t n_tensors = 0;
-    uint64_t n_values = 0;
-    DPE_TRY(take_start(cursor, &n_tensors, &n_values));
-    DPE_TRY(take_values(cursor, n_values));
-    cursor->gguf->tensors_at = cursor->at;
-    DPE_TRY(take_tensors(cursor, n_tensors));
-    cursor->gguf->n_header = cursor->at;
-    return DPE_OK;
-}
-
-/* The length of a header stands nowhere: it is tried with more and more of the file. */
 static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    uint64_t most = gguf->size < most_header ? gguf->size : most_header;
-    uint64_t want = FIRST_READ;
-    size_t have = 0;
-    for (;; want *= 2) {
-        want = want < most ? want : most;
-        unsigned char *grown = realloc(gguf->header, (size_t)want + 1);
-        DPE_TRY(DPE_MADE(grown, err, "%s: no memory for its header", gguf->path));
-        gguf->header = grown;
-        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, gguf->header + have, (size_t)want - have, have,
-                               err));
-        have = (size_t)want;
-        struct cursor cursor = {.gguf = gguf, .n = have, .err = err};
-        DPE_TRY(parse(&cursor));
-        if (!cursor.more) {
-            return DPE_OK;
-        }
-        if (want == most) {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: its header does not end within %llu bytes: the file is truncated, "
-                            "or a count or length in it is wrong",
-                            gguf->path, (unsigned long long)most);
-        }
-        drop_lists(gguf);
-    }
+    struct cursor cursor = {.gguf = gguf, .err = err};
+    uint64_t n_tensors = 0;
+    uint64_t n_values = 0;
+    DPE_TRY(take_start(&cursor, &n_tensors, &n_values));
+    DPE_TRY(take_values(&cursor, n_values));
+    gguf->tensors_at = cursor.at;
+    DPE_TRY(take_tensors(&cursor, n_tensors));
+    gguf->n_header = cursor.at;
+    return DPE_OK;
 }
 
 dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err)
@@ -475,6 +439,7 @@ dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_er
     DPE_TRY(dpe_open_regular(path, &made->fd, &made->size, err));
     DPE_TRY(read_header(made, err));
     DPE_TRY(sort_values(made, err));
+    DPE_TRY(dpe_gguf_fill(made, err));
     DPE_TRY(place_tensors(made, err));
     *gguf = made;
     made = NULL;
@@ -486,10 +451,18 @@ void dpe_gguf_close(struct dpe_gguf *gguf)
     if (gguf == NULL) {
         return;
     }
-    drop_lists(gguf);
+    for (size_t i = 0; i < gguf->n_values; i++) {
+        free(gguf->values[i].key);
+    }
+    for (size_t i = 0; i < gguf->n_tensors; i++) {
+        free(gguf->tensors[i].name);
+    }
     if (gguf->fd >= 0) {
         close(gguf->fd);
     }
+    json_decref(gguf->metadata);
+    free(gguf->values);
+    free(gguf->tensors);
     free(gguf->header);
     free(gguf->path);
     free(gguf);
@@ -497,48 +470,25 @@ void dpe_gguf_close(struct dpe_gguf *gguf)
 
 /* --------------------------------------------------------------------------------------- splits */
 
-void dpe_gguf_free_paths(char ***paths)
+dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err)
 {
-    for (char **at = *paths; at != NULL && *at != NULL; at++) {
-        free(*at);
-    }
-    free(*paths);
-}
-
-dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n, struct dpe_error *err)
-{
-    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    struct dpe_json_reader reader = dpe_gguf_reader(gguf, err);
     int64_t count = dpe_gguf_whole(&reader, "split.count", 1);
     int64_t number = dpe_gguf_whole(&reader, "split.no", 0);
     if (reader.status == DPE_OK && count > MOST_FILES) {
-        dpe_gguf_expected(&reader, "split.count", "at most 4096 files");
+        dpe_json_expected(&reader, "split.count", "at most 4096 files");
     }
-    if (reader.status != DPE_OK) {
-        return reader.status;
-    }
-    count = count < 1 ? 1 : count;
+    DPE_TRY(reader.status);
+    *n = count < 1 ? 1 : (int)count;
     char end[40];
-    snprintf(end, sizeof end, "-%05d-of-%05d.gguf", 1, (int)count);
+    snprintf(end, sizeof end, DPE_GGUF_PART, 1, *n);
     size_t length = strlen(gguf->path);
     size_t tail = strlen(end);
-    if (count > 1 &&
-        (number != 0 || length <= tail || strcmp(gguf->path + length - tail, end) != 0)) {
+    if (*n > 1 && (number != 0 || length <= tail || strcmp(gguf->path + length - tail, end) != 0)) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: file %" PRId64 " of %" PRId64 " of a model; give the first, and keep "
                         "their names: NAME%s",
                         gguf->path, number + 1, count, end);
     }
-    DPE_SCOPED(dpe_gguf_free_paths) char **made = NULL;
-    DPE_TRY(DPE_NEW(&made, (size_t)count + 1, err, "%s: out of memory", gguf->path));
-    for (int i = 0; i < (int)count; i++) {
-        DPE_TRY(DPE_NEW(&made[i], length + 1, err, "%s: out of memory", gguf->path));
-        memcpy(made[i], gguf->path, length + 1);
-        if (count > 1) {
-            snprintf(made[i] + length - tail, tail + 1, "-%05d-of-%05d.gguf", i + 1, (int)count);
-        }
-    }
-    *n = (int)count;
-    *paths = made;
-    made = NULL;
     return DPE_OK;
 }

@@ -12,8 +12,11 @@
 #ifndef DPE_GGUF_H
 #define DPE_GGUF_H
 
+#include <math.h>
+
 #include "engine/base/base.h"
 #include "engine/gguf/blocks.h"
+#include "engine/text/json.h"
 
 enum { DPE_GGUF_RANK = 4 };
 
@@ -44,7 +47,8 @@ struct dpe_gguf_value {
     enum dpe_gguf_type type; /**< of the value, or of an array's elements */
     bool array;
     uint64_t n;                 /**< elements of an array, else 1 */
-    const unsigned char *bytes; /**< as in the file, in dpe_gguf.header */
+    const unsigned char *bytes; /**< as in the file, in dpe_gguf.header, from `at` on */
+    size_t at;
     size_t n_bytes;
 };
 
@@ -67,6 +71,7 @@ struct dpe_gguf {
     size_t tensors_at;             /**< where in the header that list begins */
     struct dpe_gguf_value *values; /**< [n_values], sorted by key */
     size_t n_values;
+    json_t *metadata;                /**< the same by key, for typed reads */
     struct dpe_gguf_tensor *tensors; /**< [n_tensors], in the file's order */
     size_t n_tensors;
 };
@@ -80,51 +85,48 @@ dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *e
 /** NULL is allowed. */
 void dpe_gguf_close(struct dpe_gguf *gguf);
 DPE_SCOPED_HANDLE(struct dpe_gguf *, dpe_gguf_close)
-/** The files of a model that is split: NAME-00001-of-00003.gguf and so on. *paths [*n] becomes the
- *  caller's (dpe_gguf_free_paths), the given file alone where split.count is absent or 1.
+/** How the names of the files of a model end that is split: number, from 1 on, of how many. */
+#define DPE_GGUF_PART "-%05d-of-%05d.gguf"
+/** How many files a model has of which this is the first; 1 where split.count is absent.
  *  DPE_BAD_DATA when the name does not say the numbers of the metadata, or the given one is not the
  *  first. */
-dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n,
-                          struct dpe_error *err);
-void dpe_gguf_free_paths(char ***paths);
+dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error *err);
 
-/* ------------------------------------------------------------------------------------- metadata
- * Reads whose first failure sticks, so that a list of reads is checked once at its end. A key that
- * is absent gives the fallback, one of another type is a failure. */
+/* ------------------------------------------------------------------------------------ metadata */
 
-struct dpe_gguf_reader {
-    const struct dpe_gguf *file;
-    struct dpe_error *err;
-    dpe_status status; /**< DPE_OK until a read fails */
-};
+/** Reads of what is no array, as of a config.json: dpe_gguf.metadata. */
+static inline struct dpe_json_reader dpe_gguf_reader(const struct dpe_gguf *gguf,
+                                                     struct dpe_error *err)
+{
+    return (struct dpe_json_reader){
+        .file = gguf->path, .object = "", .from = gguf->metadata, .err = err};
+}
+/** Any finite number. */
+static const struct dpe_json_bound dpe_gguf_any = {.min = -(double)INFINITY};
 
 /** NULL when the file does not have it. */
 const struct dpe_gguf_value *dpe_gguf_find(const struct dpe_gguf *gguf, const char *key);
+/** Makes dpe_gguf.metadata of the values. DPE_NO_MEMORY. */
+dpe_status dpe_gguf_fill(struct dpe_gguf *gguf, struct dpe_error *err);
 /** A whole number of any width, 0 … 2^53. */
-int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t fallback);
-/** A finite number of any type. */
-double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback);
+int64_t dpe_gguf_whole(struct dpe_json_reader *reader, const char *key, int64_t fallback);
 /** The id of a special token, of which `key` ends in _token_id: that of the metadata, else the one
  * that llama.cpp takes for the kind of tokenizer ("llama": BOS 1, EOS 2, unknown 0); −1: none. */
-int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key);
-bool dpe_gguf_flag(struct dpe_gguf_reader *reader, const char *key, bool fallback);
-/** A string of UTF-8 without NUL, not NUL-terminated: *n bytes. */
-const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_t *n);
+int64_t dpe_gguf_token_id(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
+                          const char *key);
 /** Whether a string is there and equals `text`. */
-bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text);
+bool dpe_gguf_text_is(struct dpe_json_reader *reader, const char *key, const char *text);
 /** An array of that type; NULL when absent. An array of another type is a failure, but for
- * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_whole_at
- * and dpe_gguf_f32_at read them. */
-const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
+ * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_number_at
+ * reads them. */
+const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
+                                            struct dpe_json_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
-/** Record "file: key: expected WHAT, found …" unless something failed before. */
-void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const char *what);
 
 /** The strings of an array, one after another: the next is *text (*n bytes), *at moves on. */
 void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,
                           size_t *n);
-/** Element i of an array of 32-bit numbers. */
-float dpe_gguf_f32_at(const struct dpe_gguf_value *array, uint64_t i);
-int64_t dpe_gguf_whole_at(const struct dpe_gguf_value *array, uint64_t i);
+/** Number i of a value, of whatever type; NAN for strings. */
+double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i);
 
 #endif

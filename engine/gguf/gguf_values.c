@@ -28,8 +28,7 @@ size_t dpe_gguf_width(enum dpe_gguf_type type)
     return widths[type];
 }
 
-/* Number i of a value, of whatever type; NAN for strings. */
-static double number_at(const struct dpe_gguf_value *value, uint64_t i)
+double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i)
 {
     size_t width = dpe_gguf_width(value->type);
     if (width == 0) {
@@ -64,48 +63,44 @@ static bool is_real(enum dpe_gguf_type type)
     return type == DPE_GGUF_F32 || type == DPE_GGUF_F64;
 }
 
-void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const char *what)
+/* What a typed read cannot take (an array, a text that is not UTF-8, a number that is not finite)
+ * is a list that says so in messages. */
+static json_t *as_json(const struct dpe_gguf_value *value)
 {
-    static const char *const names[DPE_GGUF_TYPES] = {
-        "an unsigned byte", "a byte",         "an unsigned short", "a short",  "a whole number",
-        "a whole number",   "a number",       "true or false",     "a string", "an array",
-        "a whole number",   "a whole number", "a number"};
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
-    char found[128] = "nothing";
-    char quoted[96];
-    if (reader->status != DPE_OK) {
-        return;
-    }
-    if (value != NULL && value->array) {
-        snprintf(found, sizeof found, "an array of %llu", (unsigned long long)value->n);
-    } else if (value != NULL && value->type == DPE_GGUF_STRING) {
-        snprintf(found, sizeof found, "\"%s\"",
-                 dpe_json_quote(quoted, (const char *)value->bytes, value->n_bytes));
-    } else if (value != NULL && value->type == DPE_GGUF_BOOL) {
-        snprintf(found, sizeof found, "%s", value->bytes[0] != 0 ? "true" : "false");
-    } else if (value != NULL) {
-        snprintf(found, sizeof found, "%s, %.9g", names[value->type], number_at(value, 0));
-    }
-    reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s: expected %s, found %s",
-                              reader->file->path, key, what, found);
+    const double number = value->array ? (double)NAN : dpe_gguf_number_at(value, 0);
+    const bool text = value->type == DPE_GGUF_STRING && !value->array;
+    json_t *made = text ? json_stringn((const char *)value->bytes, value->n_bytes)
+                   : value->type == DPE_GGUF_BOOL && number <= 1.0 ? json_boolean(number != 0.0)
+                   : is_real(value->type) || fabs(number) > 0x1p53
+                       ? json_real(number)
+                       : json_integer((json_int_t)number);
+    char what[48];
+    snprintf(what, sizeof what, value->array ? "an array of %llu" : "not UTF-8, or not finite",
+             (unsigned long long)value->n);
+    return made != NULL ? made : json_pack("[s]", what);
 }
 
-int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t fallback)
+dpe_status dpe_gguf_fill(struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
-    if (value == NULL || reader->status != DPE_OK) {
-        return fallback;
+    gguf->metadata = json_object();
+    for (size_t i = 0; i < gguf->n_values; i++) {
+        if (json_object_set_new(gguf->metadata, gguf->values[i].key, as_json(&gguf->values[i])) !=
+            0) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
+        }
     }
-    double number = value->array ? (double)NAN : number_at(value, 0);
-    if (is_real(value->type) || value->type == DPE_GGUF_BOOL || !(number >= 0.0) ||
-        number > (double)most_whole) {
-        dpe_gguf_expected(reader, key, "a whole number from 0 to 2^53");
-        return fallback;
-    }
-    return (int64_t)number;
+    return DPE_MADE(gguf->metadata, err, "%s: out of memory", gguf->path);
 }
 
-int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key)
+int64_t dpe_gguf_whole(struct dpe_json_reader *reader, const char *key, int64_t fallback)
+{
+    return dpe_json_member(reader, key) == NULL
+               ? fallback
+               : dpe_json_integer(reader, key, 0, most_whole, fallback);
+}
+
+int64_t dpe_gguf_token_id(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
+                          const char *key)
 {
     static const struct {
         const char *key;
@@ -114,7 +109,7 @@ int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key)
                  {"tokenizer.ggml.eos_token_id", 2},
                  {"tokenizer.ggml.unknown_token_id", 0}};
     int64_t fallback = -1;
-    const struct dpe_gguf_value *tokens = dpe_gguf_find(reader->file, "tokenizer.ggml.tokens");
+    const struct dpe_gguf_value *tokens = dpe_gguf_find(gguf, "tokenizer.ggml.tokens");
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
         bool has = tokens != NULL && tokens->array && tokens->n > (uint64_t)usual[i].id;
         if (has && strcmp(key, usual[i].key) == 0 &&
@@ -125,62 +120,16 @@ int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key)
     return dpe_gguf_whole(reader, key, fallback);
 }
 
-double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback)
+bool dpe_gguf_text_is(struct dpe_json_reader *reader, const char *key, const char *text)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
-    if (value == NULL || reader->status != DPE_OK) {
-        return fallback;
-    }
-    double number = value->array ? (double)NAN : number_at(value, 0);
-    if (value->type == DPE_GGUF_BOOL || !isfinite(number)) {
-        dpe_gguf_expected(reader, key, "a finite number");
-        return fallback;
-    }
-    return number;
+    return strcmp(dpe_json_string(reader, key, ""), text) == 0;
 }
 
-bool dpe_gguf_flag(struct dpe_gguf_reader *reader, const char *key, bool fallback)
-{
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
-    if (value == NULL || reader->status != DPE_OK) {
-        return fallback;
-    }
-    if (value->array || value->type != DPE_GGUF_BOOL || value->bytes[0] > 1) {
-        dpe_gguf_expected(reader, key, "true or false");
-        return fallback;
-    }
-    return value->bytes[0] != 0;
-}
-
-const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_t *n)
-{
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
-    *n = 0;
-    if (value == NULL || reader->status != DPE_OK) {
-        return NULL;
-    }
-    const char *text = (const char *)value->bytes;
-    if (value->array || value->type != DPE_GGUF_STRING ||
-        memchr(text, '\0', value->n_bytes) != NULL ||
-        dpe_utf8_check(text, value->n_bytes) != value->n_bytes) {
-        dpe_gguf_expected(reader, key, "a string of UTF-8 without NUL");
-        return NULL;
-    }
-    *n = value->n_bytes;
-    return text;
-}
-
-bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text)
-{
-    size_t n = 0;
-    const char *found = dpe_gguf_text(reader, key, &n);
-    return found != NULL && n == strlen(text) && memcmp(found, text, n) == 0;
-}
-
-const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
+const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
+                                            struct dpe_json_reader *reader, const char *key,
                                             enum dpe_gguf_type type)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
+    const struct dpe_gguf_value *value = dpe_gguf_find(gguf, key);
     if (value == NULL || reader->status != DPE_OK) {
         return NULL;
     }
@@ -188,7 +137,7 @@ const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, cons
     bool fits = value->type == type || (type == DPE_GGUF_I32 && !text && !is_real(value->type)) ||
                 (type == DPE_GGUF_F32 && !text);
     if (!value->array || !fits) {
-        dpe_gguf_expected(reader, key,
+        dpe_json_expected(reader, key,
                           type == DPE_GGUF_STRING ? "an array of strings"
                           : type == DPE_GGUF_F32  ? "an array of numbers"
                                                   : "an array of whole numbers");
@@ -203,14 +152,4 @@ void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const 
     *n = (size_t)dpe_load_u64(array->bytes + *at, 8);
     *text = (const char *)array->bytes + *at + 8;
     *at += 8 + *n;
-}
-
-float dpe_gguf_f32_at(const struct dpe_gguf_value *array, uint64_t i)
-{
-    return (float)number_at(array, i);
-}
-
-int64_t dpe_gguf_whole_at(const struct dpe_gguf_value *array, uint64_t i)
-{
-    return (int64_t)number_at(array, i);
 }

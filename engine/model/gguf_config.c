@@ -41,7 +41,7 @@ static const struct architecture {
 /* What the functions of this file work on. */
 struct maker {
     const struct dpe_gguf_set *set;
-    struct dpe_gguf_reader in;
+    struct dpe_json_reader in;
     const char *architecture;
     const struct dpe_family *family;
     json_t *out;
@@ -56,11 +56,21 @@ static const char *key_of(struct maker *maker, const char *name)
     return maker->key;
 }
 
+static double number(struct maker *maker, const char *name, double fallback)
+{
+    return dpe_json_number(&maker->in, key_of(maker, name), dpe_gguf_any, fallback);
+}
+
+static void expected(struct maker *maker, const char *name, const char *what)
+{
+    dpe_json_expected(&maker->in, key_of(maker, name), what);
+}
+
 static void put(struct maker *maker, const char *name, json_t *value)
 {
     if (maker->in.status == DPE_OK && json_object_set_new(maker->out, name, value) != 0) {
         maker->in.status =
-            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file->path);
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file);
     } else if (maker->in.status != DPE_OK) {
         json_decref(value);
     }
@@ -105,30 +115,30 @@ static bool some_layer_has(const struct maker *maker, const char *matrix)
 /* The number of a layer: of an array with one for each, or the one of all. −1: absent. */
 static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name));
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->set->files[0], key_of(maker, name));
     if (value == NULL || !value->array) {
         return dpe_gguf_whole(&maker->in, maker->key, -1);
     }
     if (value->type == DPE_GGUF_STRING || (uint64_t)layer >= value->n) {
-        dpe_gguf_expected(&maker->in, maker->key, "a whole number for each layer");
+        dpe_json_expected(&maker->in, maker->key, "a whole number for each layer");
         return -1;
     }
-    return dpe_gguf_whole_at(value, (uint64_t)layer);
+    return (int64_t)dpe_gguf_number_at(value, (uint64_t)layer);
 }
 
 /* A whole number; an array with one number for each layer has to say the same for all of them.
  * −1: absent. */
 static int64_t read_whole(struct maker *maker, const char *name)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name));
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->set->files[0], key_of(maker, name));
     const uint64_t n = value != NULL && value->array ? value->n : 0;
     const int64_t first = whole_of(maker, name, 0);
     bool equal = n == 0 || first >= 0;
     for (uint64_t i = 1; equal && i < n; i++) {
-        equal = dpe_gguf_whole_at(value, i) == first;
+        equal = (int64_t)dpe_gguf_number_at(value, i) == first;
     }
     if (!equal) {
-        dpe_gguf_expected(&maker->in, maker->key, "the same number for all layers");
+        dpe_json_expected(&maker->in, maker->key, "the same number for all layers");
     }
     return first;
 }
@@ -138,7 +148,7 @@ static int64_t put_whole(struct maker *maker, const char *name, const char *as)
 {
     int64_t value = read_whole(maker, name);
     if (value < 0) {
-        dpe_gguf_expected(&maker->in, key_of(maker, name), "a whole number");
+        expected(maker, name, "a whole number");
     }
     put(maker, as, json_integer(value));
     return value;
@@ -154,7 +164,7 @@ static void put_known(struct maker *maker, const char *name, const char *as)
 
 static void put_number(struct maker *maker, const char *name, const char *as)
 {
-    double value = dpe_gguf_number(&maker->in, key_of(maker, name), (double)NAN);
+    double value = number(maker, name, (double)NAN);
     if (!isnan(value)) {
         put(maker, as, json_real(value));
     }
@@ -172,7 +182,7 @@ static void put_types(struct maker *maker, const struct dpe_gguf_value *which, c
     const uint64_t layers = (uint64_t)whole_so_far(maker, "num_hidden_layers");
     json_t *types = json_array();
     for (uint64_t i = 0; which->array && i < layers && i < which->n; i++) {
-        const bool is = dpe_gguf_whole_at(which, i) != 0;
+        const bool is = dpe_gguf_number_at(which, i) != 0.0;
         json_array_append_new(types, json_string(is ? other : "full_attention"));
     }
     put(maker, "layer_types", types);
@@ -195,7 +205,7 @@ static void put_experts(struct maker *maker)
     put_whole(maker, "expert_count", names->experts);
     put_whole(maker, "expert_used_count",
               names->per_token != NULL ? names->per_token : "num_experts_per_tok");
-    bool normalised = dpe_gguf_flag(&maker->in, key_of(maker, "expert_weights_norm"), true);
+    bool normalised = dpe_json_bool(&maker->in, key_of(maker, "expert_weights_norm"), true);
     put(maker, "norm_topk_prob", json_boolean(normalised));
     int64_t function = read_whole(maker, "expert_gating_func");
     if (function > 0) {
@@ -230,8 +240,8 @@ static void put_sizes(struct maker *maker)
     int64_t kv = mixed ? heads : read_whole(maker, "attention.head_count_kv");
     put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
     put_whole(maker, "context_length", "max_position_embeddings");
-    if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal"), true)) {
-        dpe_gguf_expected(&maker->in, maker->key, "true (a language model; this is an encoder)");
+    if (!dpe_json_bool(&maker->in, key_of(maker, "attention.causal"), true)) {
+        dpe_json_expected(&maker->in, maker->key, "true (a language model; this is an encoder)");
     }
     if (maker->family->experts != DPE_EXPERTS_NONE &&
         !(mixed && read_whole(maker, "expert_count") <= 0)) {
@@ -239,19 +249,16 @@ static void put_sizes(struct maker *maker)
     } else if (!mixed) {
         put_whole(maker, "feed_forward_length", "intermediate_size");
         if (read_whole(maker, "expert_count") > 0) {
-            dpe_gguf_expected(&maker->in, key_of(maker, "expert_count"),
-                              "no experts in this architecture");
+            expected(maker, "expert_count", "no experts in this architecture");
         }
     }
     int64_t own = read_whole(maker, "attention.key_length");
     int64_t value = read_whole(maker, "attention.value_length");
     if (own >= 0 && value >= 0 && own != value) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.value_length"),
-                          "the same as attention.key_length");
+        expected(maker, "attention.value_length", "the same as attention.key_length");
     }
     if (maker->in.status == DPE_OK && own < 0 && (heads < 1 || hidden % heads != 0)) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.head_count"),
-                          "a divisor of embedding_length");
+        expected(maker, "attention.head_count", "a divisor of embedding_length");
     }
     maker->head_dim = own >= 0 ? own : maker->in.status == DPE_OK ? hidden / heads : 0;
     put(maker, "head_dim", json_integer(maker->head_dim));
@@ -272,13 +279,12 @@ static void put_recurrent(struct maker *maker)
     const int64_t heads = put_whole(maker, "ssm.time_step_rank", "linear_num_value_heads");
     const int64_t inner = read_whole(maker, "ssm.inner_size");
     if (heads > 0 && (inner < heads || inner % heads != 0)) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "ssm.inner_size"),
-                          "a multiple of ssm.time_step_rank");
+        expected(maker, "ssm.inner_size", "a multiple of ssm.time_step_rank");
     }
     put(maker, "linear_value_head_dim", json_integer(heads > 0 ? inner / heads : 0));
     put_known(maker, "full_attention_interval", "full_attention_interval");
     const struct dpe_gguf_value *which =
-        dpe_gguf_find(maker->in.file, key_of(maker, "attention.recurrent_layers"));
+        dpe_gguf_find(maker->set->files[0], key_of(maker, "attention.recurrent_layers"));
     if (which != NULL) {
         put_types(maker, which, "linear_attention");
     }
@@ -294,8 +300,7 @@ static void put_mixed(struct maker *maker)
         return;
     }
     if (json_array_size(types) != (size_t)layers) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.sliding_window_pattern"),
-                          "an array with the type of each layer");
+        expected(maker, "attention.sliding_window_pattern", "an array with the type of each layer");
         return;
     }
     const int64_t shared = dpe_most(0, read_whole(maker, "attention.shared_kv_layers"));
@@ -342,7 +347,7 @@ static void put_switches(struct maker *maker)
     const char *as = dpe_family_names(maker->family)->eps;
     put_number(maker, eps, as);
     if (json_object_get(maker->out, as) == NULL) {
-        dpe_gguf_expected(&maker->in, key_of(maker, eps), "a number");
+        expected(maker, eps, "a number");
     }
     put_number(maker, "logit_scale", "logit_scale");
     put(maker, "tie_word_embeddings", json_boolean(!has_tensor(maker, "output.weight")));
@@ -374,7 +379,7 @@ static void put_factors(struct maker *maker)
         /* Most files have no such key; of the published models only those of 27 billion differ. */
         bool wide = (layers == 46 || layers == 62) && heads > 0;
         double scalar = wide ? (double)hidden / (double)heads : (double)maker->head_dim;
-        double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale"), 0.0);
+        double scale = number(maker, "attention.scale", 0.0);
         scalar = scale > 0.0 ? 1.0 / (scale * scale) : scalar;
         put(maker, "query_pre_attn_scalar", json_real(scalar));
         put_number(maker, "attn_logit_softcapping", "attn_logit_softcapping");
@@ -399,7 +404,7 @@ static void put_windows(struct maker *maker)
     }
     put(maker, "sliding_window", json_integer(window));
     const struct dpe_gguf_value *pattern =
-        dpe_gguf_find(maker->in.file, key_of(maker, "attention.sliding_window_pattern"));
+        dpe_gguf_find(maker->set->files[0], key_of(maker, "attention.sliding_window_pattern"));
     if (pattern == NULL) {
         return;
     }
@@ -410,7 +415,7 @@ static void put_windows(struct maker *maker)
     }
     if (pattern->type == DPE_GGUF_STRING ||
         pattern->n < (uint64_t)whole_so_far(maker, "num_hidden_layers")) {
-        dpe_gguf_expected(&maker->in, maker->key, "a number for each layer");
+        dpe_json_expected(&maker->in, maker->key, "a number for each layer");
         return;
     }
     put_types(maker, pattern, "sliding_attention");
@@ -484,22 +489,22 @@ static void read_scale(struct maker *maker, struct rotation *out)
 {
     static const char *const types[] = {"none", "linear", "yarn", "longrope"};
     const char *key = key_of(maker, "rope.scaling.type");
-    const char *found = dpe_gguf_find(maker->in.file, key) == NULL ? "linear" : NULL;
+    const char *found = dpe_gguf_find(maker->set->files[0], key) == NULL ? "linear" : NULL;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         found = dpe_gguf_text_is(&maker->in, key, types[i]) ? types[i] : found;
     }
     if (found == NULL) {
-        dpe_gguf_expected(&maker->in, key, "none, linear, yarn or longrope");
+        dpe_json_expected(&maker->in, key, "none, linear, yarn or longrope");
         return;
     }
     out->yarn = strcmp(found, "yarn") == 0;
-    if (dpe_gguf_find(maker->in.file, key_of(maker, "rope.scaling.factor")) == NULL) {
+    if (dpe_gguf_find(maker->set->files[0], key_of(maker, "rope.scaling.factor")) == NULL) {
         key_of(maker, "rope.scale_linear");
     }
-    double scale = dpe_gguf_number(&maker->in, key, 0.0);
+    double scale = dpe_json_number(&maker->in, key, dpe_gguf_any, 0.0);
     out->scale = scale == 0.0 || strcmp(found, "none") == 0 ? 1.0 : scale;
     if (out->scale < 1.0) {
-        dpe_gguf_expected(&maker->in, key, "a number of at least 1, or 0 for none");
+        dpe_json_expected(&maker->in, key, "a number of at least 1, or 0 for none");
     }
 }
 
@@ -562,7 +567,7 @@ static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
                                           {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
                                           {"rope.scaling.yarn_attn_factor", "attention_factor"}};
     for (size_t i = 0; i < sizeof ramp / sizeof ramp[0]; i++) {
-        double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0]), (double)NAN);
+        double value = number(maker, ramp[i][0], (double)NAN);
         if (!isnan(value)) {
             json_object_set_new(scaling, ramp[i][1], json_real(value));
         }
@@ -591,7 +596,7 @@ static void put_scaling(struct maker *maker, const struct rotation *of)
         return;
     }
     json_t *scaling = of->yarn ? yarn_scaling(maker, of) : scaling_without_yarn(maker, of);
-    double growth = dpe_gguf_number(&maker->in, key_of(maker, "attention.temperature_scale"), 0.0);
+    double growth = number(maker, "attention.temperature_scale", 0.0);
     const char *type = json_string_value(json_object_get(scaling, "rope_type"));
     bool by_length = strcmp(type, "default") != 0 && strcmp(type, "linear") != 0;
     if ((by_length || growth != 0.0) &&
@@ -634,16 +639,15 @@ static void put_rope_mixed(struct maker *maker)
         maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
                                     "%s: tensor rope_freqs.weight: expected a 1 for each pair that "
                                     "rotates, then 1e30 for the others of the head",
-                                    maker->in.file->path);
+                                    maker->in.file);
     }
     const double share = factors != NULL && n > 0 ? (double)turning / (double)n : 1.0;
-    const double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base"), 1e6);
-    const double local = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base_swa"), 1e4);
+    const double theta = number(maker, "rope.freq_base", 1e6);
+    const double local = number(maker, "rope.freq_base_swa", 1e4);
     const int64_t own = whole_so_far(maker, "head_dim");
     const int64_t whole = read_whole(maker, "rope.dimension_count_swa");
     if (whole >= 0 && whole != own) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "rope.dimension_count_swa"),
-                          "the same as attention.key_length_swa");
+        expected(maker, "rope.dimension_count_swa", "the same as attention.key_length_swa");
     }
     json_decref(factors);
     put(maker, "rope_parameters",
@@ -659,12 +663,11 @@ static void put_rope(struct maker *maker)
         return;
     }
     const char *finetuned = key_of(maker, "rope.scaling.finetuned");
-    if (maker->family->multipliers && !dpe_gguf_flag(&maker->in, finetuned, true)) {
-        dpe_gguf_expected(&maker->in, finetuned,
+    if (maker->family->multipliers && !dpe_json_bool(&maker->in, finetuned, true)) {
+        dpe_json_expected(&maker->in, finetuned,
                           "true (granite without it has no rotary positions)");
     }
-    struct rotation rotation = {
-        .theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base"), 1e4)};
+    struct rotation rotation = {.theta = number(maker, "rope.freq_base", 1e4)};
     put(maker, "rope_theta", json_real(rotation.theta));
     put_number(maker, "rope.freq_base_swa", "rope_local_base_freq");
     int64_t dim = read_whole(maker, "rope.dimension_count");
@@ -674,8 +677,7 @@ static void put_rope(struct maker *maker)
     }
     int64_t original = read_whole(maker, "rope.scaling.original_context_length");
     rotation.original = original > 0 ? original : whole_so_far(maker, "max_position_embeddings");
-    rotation.attention =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor"), 1.0);
+    rotation.attention = number(maker, "rope.scaling.attn_factor", 1.0);
     read_scale(maker, &rotation);
     read_divisors(maker, &rotation);
     put_trained(maker, &rotation);
@@ -690,13 +692,14 @@ static void put_ids(struct maker *maker)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
-    int64_t bos = dpe_gguf_token_id(&maker->in, "tokenizer.ggml.bos_token_id");
+    int64_t bos =
+        dpe_gguf_token_id(maker->set->files[0], &maker->in, "tokenizer.ggml.bos_token_id");
     if (bos >= 0) {
         put(maker, "bos_token_id", json_integer(bos));
     }
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        int64_t id = dpe_gguf_token_id(&maker->in, ends[i]);
+        int64_t id = dpe_gguf_token_id(maker->set->files[0], &maker->in, ends[i]);
         if (id >= 0) {
             json_array_append_new(list, json_integer(id));
         }
@@ -714,14 +717,14 @@ static const struct architecture *find_architecture(struct maker *maker)
         }
         dpe_append(known, sizeof known, "%s %s", i > 0 ? "," : "", architectures[i].name);
     }
-    dpe_gguf_expected(&maker->in, key, known);
+    dpe_json_expected(&maker->in, key, known);
     return NULL;
 }
 
 dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct dpe_family *family,
                            struct dpe_error *err)
 {
-    struct maker maker = {.set = set, .in = {.file = set->files[0], .err = err}};
+    struct maker maker = {.set = set, .in = dpe_gguf_reader(set->files[0], err)};
     const struct architecture *architecture = find_architecture(&maker);
     *json = NULL;
     if (architecture == NULL) {

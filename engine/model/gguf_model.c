@@ -250,15 +250,18 @@ static void close_set(struct dpe_gguf_set *set)
 static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *first = NULL;
-    DPE_SCOPED(dpe_gguf_free_paths) char **paths = NULL;
+    DPE_OWNED char *next = strdup(path);
     int n = 0;
+    DPE_TRY(DPE_MADE(next, err, "%s: out of memory", path));
     DPE_TRY(dpe_gguf_open(path, &first, err));
-    DPE_TRY(dpe_gguf_split(first, &paths, &n, err));
+    DPE_TRY(dpe_gguf_count(first, &n, err));
     DPE_TRY(DPE_NEW(&set->files, (size_t)n, err, "%s: out of memory", path));
     set->files[set->n++] = first;
     first = NULL;
     for (; set->n < n; set->n++) {
-        DPE_TRY(dpe_gguf_open(paths[set->n], &set->files[set->n], err));
+        const size_t end = (size_t)snprintf(NULL, 0, DPE_GGUF_PART, set->n + 1, n);
+        snprintf(next + strlen(path) - end, end + 1, DPE_GGUF_PART, set->n + 1, n);
+        DPE_TRY(dpe_gguf_open(next, &set->files[set->n], err));
     }
     for (int i = 0; i < n; i++) {
         DPE_TRY(dpe_gguf_check_types(set->files[i], err));

@@ -1,6 +1,6 @@
 /* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
  * transformers' modeling_rope_utils, in double. */
-#include "engine/model/config/rope_network.h"
+#include "engine/model/config/clex.h"
 #include "engine/plan/plan.h"
 
 #include <math.h>
@@ -189,10 +189,8 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
     case DPE_ROPE_LLAMA3:
         return llama3(rope, head_dim, original, inv_freq, err);
     case DPE_ROPE_NETWORK:
-        return rope->network == NULL
-                   ? dpe_fail(err, DPE_BAD_DATA, "rope scaling: expected the network's weights")
-                   : rope->network->frequencies(rope->network, head_dim / 2, max_position, length,
-                                                inv_freq, attention_factor, err);
+        return dpe_clex_frequencies(rope->network, head_dim / 2, max_position, length, inv_freq,
+                                    attention_factor, err);
     }
     return dpe_fail(err, DPE_BAD_DATA, "rope scaling: unknown type %d", (int)rope->type);
 }

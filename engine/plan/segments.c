@@ -308,31 +308,16 @@ static int more_tiles_first(const void *left, const void *right)
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-static dpe_status check_request(struct dpe_tile_shape shape, int64_t start, int64_t rows,
-                                struct dpe_error *err)
-{
-    static const int64_t most = INT64_C(1) << 40;
-    if (shape.rows < 1 || shape.keys < 1 || shape.rows > 4096 || start < 0 || rows < 1 ||
-        start > most || rows > most) {
-        return dpe_fail(err, DPE_USAGE,
-                        "attention walk: expected tiles of up to 4096 rows and at "
-                        "least one query, found %d × %d and %lld queries from %lld",
-                        (int)shape.rows, (int)shape.keys, (long long)rows, (long long)start);
-    }
-    /* A block has at most start + rows keys per band and piece. */
-    if ((start + rows) / shape.keys > INT32_MAX / (MAX_PIECES * DPE_MAX_BANDS * (shape.rows + 1))) {
-        return dpe_fail(err, DPE_USAGE, "attention walk: %lld keys are too many",
-                        (long long)(start + rows));
-    }
-    return DPE_OK;
-}
-
 dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_copies *q,
                          const struct dpe_rotated_copies *k, struct dpe_tile_shape shape,
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err)
 {
     memset(walk, 0, sizeof *walk);
-    DPE_TRY(check_request(shape, start, rows, err));
+    /* A block has at most start + rows keys per band and piece. */
+    if ((start + rows) / shape.keys > INT32_MAX / (MAX_PIECES * DPE_MAX_BANDS * (shape.rows + 1))) {
+        return dpe_fail(err, DPE_USAGE, "attention walk: %lld keys are too many",
+                        (long long)(start + rows));
+    }
     struct builder builder = {.plan = plan, .q = q, .k = k, .shape = shape, .walk = walk};
     bool cut = plan->chunk >= shape.rows;
     for (int64_t row = 0; row < rows;) {

@@ -66,21 +66,9 @@ dpe_status dpe_tokenizer_read_id(const json_t *value, const char *where, const c
     return DPE_OK;
 }
 
-/* What the file holds, before anything is allocated for it. */
-struct extent {
-    int64_t n_ids;
-    size_t n_tokens, n_bytes;
-};
-
-static void extend(struct extent *extent, int32_t id, size_t n_bytes)
-{
-    extent->n_ids = id >= extent->n_ids ? id + 1 : extent->n_ids;
-    extent->n_tokens++;
-    extent->n_bytes += n_bytes;
-}
-
-static dpe_status measure(json_t *vocab, const json_t *added, struct extent *extent,
-                          struct dpe_error *err)
+/* The largest id of the file + 1, before anything is allocated for it. */
+static dpe_status count_ids(json_t *vocab, const json_t *added, int64_t *n_ids,
+                            struct dpe_error *err)
 {
     const char *key = NULL;
     json_t *value = NULL;
@@ -88,18 +76,18 @@ static dpe_status measure(json_t *vocab, const json_t *added, struct extent *ext
     json_object_foreach(vocab, key, value)
     {
         DPE_TRY(dpe_tokenizer_read_id(value, "model.vocab", key, &id, err));
-        extend(extent, id, strlen(key));
+        *n_ids = dpe_most(*n_ids, (int64_t)id + 1);
     }
     for (size_t i = 0; i < json_array_size(added); i++) {
         struct dpe_json_reader r = {ADDED, "", json_array_get(added, i), err, DPE_OK};
         const char *content = dpe_tokenizer_need_string(&r, "content");
         DPE_TRY(r.status);
         DPE_TRY(dpe_tokenizer_read_id(json_object_get(r.from, "id"), ADDED, content, &id, err));
-        extend(extent, id, strlen(content));
+        *n_ids = dpe_most(*n_ids, (int64_t)id + 1);
     }
-    return extent->n_tokens > 0 ? DPE_OK
-                                : dpe_fail(err, DPE_BAD_DATA,
-                                           "model.vocab: expected at least one token, found none");
+    return *n_ids > 0 ? DPE_OK
+                      : dpe_fail(err, DPE_BAD_DATA,
+                                 "model.vocab: expected at least one token, found none");
 }
 
 /* Options that would change the tokens and are not supported. */
@@ -299,7 +287,7 @@ static dpe_status load_model(struct dpe_tokenizer *t, json_t *model, json_t *add
                              struct dpe_error *err)
 {
     struct dpe_json_reader r = {"model", "", model, err, DPE_OK};
-    struct extent extent = {0};
+    int64_t n_ids = 0;
     if (added != NULL && !json_is_null(added) && !json_is_array(added)) {
         return dpe_fail(err, DPE_BAD_DATA, "added_tokens: expected a list");
     }
@@ -307,78 +295,13 @@ static dpe_status load_model(struct dpe_tokenizer *t, json_t *model, json_t *add
     json_t *tokens = dpe_tokenizer_need_object(&r, "vocab");
     const json_t *merges = dpe_tokenizer_need_list(&r, "merges");
     DPE_TRY(r.status);
-    DPE_TRY(measure(tokens, added, &extent, err));
-    DPE_TRY(dpe_vocab_init(&t->vocab, extent.n_ids, extent.n_tokens, extent.n_bytes,
-                           json_array_size(merges), err));
+    DPE_TRY(count_ids(tokens, added, &n_ids, err));
+    DPE_TRY(dpe_vocab_init(&t->vocab, n_ids, json_array_size(merges), err));
     DPE_TRY(load_bpe(&t->vocab, &r, tokens, merges));
     return load_added(t, added, (int64_t)json_object_size(tokens), err);
 }
 
 /* ----------------------------------------------------------------------------- the whole file */
-
-/* How much longer the rules of a file can make a text, in the worst case. Three chained rules of a
- * thousand characters would make a gigabyte of every byte; files in use reach 36. */
-static dpe_status grow(double *growth, double by, const char *where, size_t i, const char *kind,
-                       struct dpe_error *err)
-{
-    const double most = 128.0;
-    *growth *= by;
-    return *growth <= most
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA,
-                          "%s: rule %zu (%s): with the rules before it a text can become %g times "
-                          "as long, expected at most %g times",
-                          where, i + 1, kind, *growth, most);
-}
-
-static double growth_of_replace(const struct dpe_text *pattern, const struct dpe_text *content)
-{
-    return content->n > pattern->n ? (double)content->n / (double)pattern->n : 1.0;
-}
-
-static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
-{
-    double growth = 1.0;
-    for (size_t i = 0; i < t->n_normalizers; i++) {
-        const struct dpe_normalizer *rule = t->normalizers + i;
-        switch (rule->kind) {
-        case DPE_NORMALIZE_FORM: /* U+0390: 2 bytes to 6; U+FDFA: 3 bytes to 33 */
-            DPE_TRY(rule->form == DPE_NFC ? grow(&growth, 3.0, "normalizer", i, "NFC", err)
-                                          : grow(&growth, 11.0, "normalizer", i, "NFKC", err));
-            break;
-        case DPE_NORMALIZE_PREPEND: /* before each piece between added tokens, of a byte perhaps */
-            DPE_TRY(grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err));
-            break;
-        case DPE_NORMALIZE_REPLACE:
-            DPE_TRY(grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "normalizer",
-                         i, "Replace", err));
-            break;
-        }
-    }
-    for (size_t i = 0; i < t->n_steps; i++) {
-        const struct dpe_step *step = t->steps + i;
-        if (step->kind == DPE_STEP_PREFIX_SPACE) {
-            DPE_TRY(grow(&growth, 2.0, "pre_tokenizer", i, "ByteLevel", err));
-        } else if (step->kind == DPE_STEP_METASPACE) {
-            DPE_TRY(grow(&growth, 2.0 * (double)step->spaces.content.n, "pre_tokenizer", i,
-                         "Metaspace", err));
-        }
-    }
-    return DPE_OK;
-}
-
-static dpe_status check_decoder_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
-{
-    double growth = 1.0;
-    for (size_t i = 0; i < t->n_decoders; i++) {
-        const struct dpe_decoder *rule = t->decoders + i;
-        if (rule->kind == DPE_DECODE_REPLACE) {
-            DPE_TRY(grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "decoder", i,
-                         "Replace", err));
-        }
-    }
-    return DPE_OK;
-}
 
 static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct dpe_error *err)
 {
@@ -388,13 +311,13 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */
-    DPE_TRY(dpe_load_component(t, root, "pre_tokenizer", err));
+    t->growth = 1.0;
     DPE_TRY(dpe_load_component(t, root, "normalizer", err));
-    DPE_TRY(check_growth(t, err));
+    DPE_TRY(dpe_load_component(t, root, "pre_tokenizer", err));
     DPE_TRY(load_model(t, model, json_object_get(root, "added_tokens"), err));
     t->has_decoder = json_is_object(json_object_get(root, "decoder"));
+    t->growth = 1.0;
     DPE_TRY(dpe_load_component(t, root, "decoder", err));
-    DPE_TRY(check_decoder_growth(t, err));
     return dpe_load_component(t, root, "post_processor", err);
 }
 

@@ -1,38 +1,15 @@
 /* Byte-pair encoding of one pre-token. The order of merges is that of the reference: lowest rank
- * first, leftmost first among equals. Short words are scanned, long ones keep a heap. */
+ * first, leftmost first among equals. */
 #include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_WORD = 40, CACHED_BYTES = 31, CACHED_IDS = 7, MAX_CACHE = 1 << 15 };
-
 static const char WORD_MARK[] = "\xe2\x96\x81";
-
-/* One cache line: a short word and its ids. */
-struct dpe_bpe_entry {
-    unsigned char key[CACHED_BYTES + 1]; /* length, bytes, zeros; length 0: empty */
-    int32_t ids[CACHED_IDS];
-    int32_t n;
-};
-
-dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_encode_work *work, struct dpe_error *err)
-{
-    *bpe = (struct dpe_bpe){.vocab = vocab, .work = work};
-    size_t entries = 64;
-    while (entries < MAX_CACHE && entries < n / 8) {
-        entries *= 2;
-    }
-    DPE_TRY(DPE_NEW(&bpe->cache, entries, err, "no memory for the tokenizer's cache"));
-    bpe->cache_mask = entries - 1;
-    return DPE_OK;
-}
 
 void dpe_bpe_free(struct dpe_bpe *bpe)
 {
-    free(bpe->cache);
     dpe_tokens_free(&bpe->symbols);
     free(bpe->links);
     free(bpe->heap);
@@ -122,41 +99,7 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
 
 /* -------------------------------------------------------------------------------------- merging */
 
-static void merge_short(struct dpe_bpe *bpe)
-{
-    int32_t *id = bpe->symbols.ids;
-    size_t n = bpe->symbols.n;
-    const struct dpe_merge_slot *pair[SHORT_WORD];
-    for (size_t i = 0; i + 1 < n; i++) {
-        pair[i] = dpe_vocab_pair(bpe->vocab, id[i], id[i + 1]);
-    }
-    for (;;) {
-        const struct dpe_merge_slot *best = NULL;
-        size_t at = 0;
-        for (size_t i = 0; i + 1 < n; i++) {
-            if (pair[i] != NULL && (best == NULL || pair[i]->rank < best->rank)) {
-                best = pair[i];
-                at = i;
-            }
-        }
-        if (best == NULL) {
-            break;
-        }
-        id[at] = best->id;
-        n--;
-        memmove(id + at + 1, id + at + 2, (n - at - 1) * sizeof *id);
-        if (at + 1 < n) {
-            memmove(pair + at + 1, pair + at + 2, (n - at - 1) * sizeof *pair);
-            pair[at] = dpe_vocab_pair(bpe->vocab, id[at], id[at + 1]);
-        }
-        if (at > 0) {
-            pair[at - 1] = dpe_vocab_pair(bpe->vocab, id[at - 1], id[at]);
-        }
-    }
-    bpe->symbols.n = n;
-}
-
-static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *err)
+static dpe_status reserve(struct dpe_bpe *bpe, size_t n, struct dpe_error *err)
 {
     if (n > UINT32_MAX - 2) {
         return dpe_fail(err, DPE_BAD_DATA, "a word of %zu symbols is too long", n);
@@ -221,9 +164,9 @@ static void push_pair(struct dpe_bpe *bpe, uint32_t at, uint32_t next)
     }
 }
 
-static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
+static dpe_status merge(struct dpe_bpe *bpe, struct dpe_error *err)
 {
-    DPE_TRY(reserve_long(bpe, bpe->symbols.n, err));
+    DPE_TRY(reserve(bpe, bpe->symbols.n, err));
     int32_t *id = bpe->symbols.ids;
     const uint32_t n = (uint32_t)bpe->symbols.n;
     uint32_t *next = bpe->links, *previous = bpe->links + bpe->link_capacity;
@@ -273,51 +216,6 @@ static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
 
 /* ---------------------------------------------------------------------------------------- words */
 
-/* Ids of one word into bpe->symbols. */
-static dpe_status encode_word(struct dpe_bpe *bpe, const char *word, size_t n, bool whole,
-                              struct dpe_error *err)
-{
-    if (whole && bpe->vocab->ignore_merges) {
-        int32_t id = dpe_vocab_match(bpe->vocab, word, n);
-        if (id >= 0) {
-            bpe->symbols.n = 0;
-            return dpe_tokens_append(&bpe->symbols, &id, 1, err);
-        }
-    }
-    DPE_TRY(to_symbols(bpe, word, n, err));
-    if (bpe->symbols.n <= SHORT_WORD) {
-        merge_short(bpe);
-        return DPE_OK;
-    }
-    return merge_long(bpe, err);
-}
-
-static dpe_status encode_cached(struct dpe_bpe *bpe, const char *word, size_t n, bool whole,
-                                struct dpe_tokens *out, struct dpe_error *err)
-{
-    if (n > CACHED_BYTES) {
-        DPE_TRY(encode_word(bpe, word, n, whole, err));
-        return dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
-    }
-    unsigned char key[CACHED_BYTES + 1] = {0};
-    key[0] = (unsigned char)n;
-    memcpy(key + 1, word, n);
-    size_t at = (size_t)dpe_vocab_hash((const char *)key, sizeof key) & bpe->cache_mask;
-    struct dpe_bpe_entry *entry = bpe->cache + at;
-    if (memcmp(entry->key, key, sizeof key) == 0) {
-        return dpe_tokens_append(out, entry->ids, (size_t)entry->n, err);
-    }
-    DPE_TRY(encode_word(bpe, word, n, whole, err));
-    if (bpe->symbols.n <= CACHED_IDS) {
-        memcpy(entry->key, key, sizeof key);
-        if (bpe->symbols.n > 0) { /* a word may have no id, and ids then no memory */
-            memcpy(entry->ids, bpe->symbols.ids, bpe->symbols.n * sizeof entry->ids[0]);
-        }
-        entry->n = (int32_t)bpe->symbols.n;
-    }
-    return dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
-}
-
 /* End of the word that starts at `from`: before the next word mark that follows something else. */
 static size_t word_end(const char *piece, size_t n, size_t from)
 {
@@ -338,22 +236,17 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
                           struct dpe_error *err)
 {
     const struct dpe_vocab *vocab = bpe->vocab;
-    if (!vocab->words_apart) {
-        DPE_TRY(dpe_encode_did(bpe->work, n, err));
-        return encode_cached(bpe, piece, n, true, out, err);
+    int32_t id = vocab->ignore_merges ? dpe_vocab_match(vocab, piece, n) : -1;
+    if (id >= 0) {
+        return dpe_tokens_append(out, &id, 1, err);
     }
     /* SentencePiece-style files give whole texts as one pre-token; where no merge joins two words
      * each can be merged alone, with the same result and no heap over the whole text. */
-    if (vocab->ignore_merges) {
-        int32_t id = dpe_vocab_match(vocab, piece, n);
-        if (id >= 0) {
-            return dpe_tokens_append(out, &id, 1, err);
-        }
-    }
     for (size_t at = 0, end = 0; at < n; at = end) {
-        end = word_end(piece, n, at);
-        DPE_TRY(dpe_encode_did(bpe->work, end - at, err));
-        DPE_TRY(encode_cached(bpe, piece + at, end - at, false, out, err));
+        end = vocab->words_apart ? word_end(piece, n, at) : n;
+        DPE_TRY(to_symbols(bpe, piece + at, end - at, err));
+        DPE_TRY(merge(bpe, err));
+        DPE_TRY(dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err));
     }
     return DPE_OK;
 }

@@ -3,6 +3,7 @@
  * other tokens without a word. */
 #include "engine/tokenizer/tokenizer_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 8 };
@@ -55,6 +56,21 @@ static dpe_status too_many(const struct dpe_json_reader *r)
     return dpe_fail(r->err, DPE_BAD_DATA, "%s: more than %d components", r->file, DPE_MAX_STEPS);
 }
 
+/* How much longer the rules of a file can make a text, in the worst case. Three chained rules of a
+ * thousand characters would make a gigabyte of every byte; files in use reach 36. */
+static dpe_status grow(struct dpe_tokenizer *t, const struct dpe_json_reader *r, size_t rule,
+                       const char *type, double by)
+{
+    const double most = 128.0;
+    t->growth *= by;
+    return t->growth <= most
+               ? DPE_OK
+               : dpe_fail(r->err, DPE_BAD_DATA,
+                          "%s: rule %zu (%s): with the rules before it a text can become %g times "
+                          "as long, expected at most %g times",
+                          r->file, rule, type, t->growth, most);
+}
+
 /* A string member as text of our own. */
 static dpe_status copy_string(struct dpe_json_reader *r, const char *key, struct dpe_text *text)
 {
@@ -78,9 +94,10 @@ static dpe_status copy_character(struct dpe_json_reader *r, const char *key, str
     return r->status;
 }
 
-/* What Replace components have: {"pattern": {"String": what}, "content": by what}. */
-static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *pattern,
-                               struct dpe_text *content)
+/* What Replace components have: {"pattern": {"String": what}, "content": by what}. `rule` as in
+ * grow. */
+static dpe_status load_replace(struct dpe_tokenizer *t, struct dpe_json_reader *r, size_t rule,
+                               struct dpe_text *pattern, struct dpe_text *content)
 {
     struct dpe_json_reader inner = *r;
     inner.from = dpe_tokenizer_need_object(r, "pattern");
@@ -94,7 +111,9 @@ static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *patte
     if (r->status == DPE_OK && pattern->n == 0) {
         return dpe_fail(r->err, DPE_BAD_DATA, "%s: Replace of an empty String", r->file);
     }
-    return r->status == DPE_OK ? copy_string(r, "content", content) : r->status;
+    DPE_TRY(r->status);
+    DPE_TRY(copy_string(r, "content", content));
+    return grow(t, r, rule, "Replace", fmax(1.0, (double)content->n / (double)pattern->n));
 }
 
 /* ----------------------------------------------------------------------------------- normaliser */
@@ -109,15 +128,18 @@ static dpe_status load_normalizer(struct dpe_tokenizer *t, struct dpe_json_reade
     if (strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0) {
         normalizer->kind = DPE_NORMALIZE_FORM;
         normalizer->form = strcmp(type, "NFC") == 0 ? DPE_NFC : DPE_NFKC;
-        return DPE_OK;
+        /* U+0390: 2 bytes to 6; U+FDFA: 3 bytes to 33 */
+        return grow(t, r, t->n_normalizers, type, normalizer->form == DPE_NFC ? 3.0 : 11.0);
     }
     if (strcmp(type, "Prepend") == 0) {
         normalizer->kind = DPE_NORMALIZE_PREPEND;
-        return copy_string(r, "prepend", &normalizer->content);
+        DPE_TRY(copy_string(r, "prepend", &normalizer->content));
+        /* before each piece between added tokens, of a byte perhaps */
+        return grow(t, r, t->n_normalizers, type, 1.0 + (double)normalizer->content.n);
     }
     if (strcmp(type, "Replace") == 0) {
         normalizer->kind = DPE_NORMALIZE_REPLACE;
-        return load_replace(r, &normalizer->pattern, &normalizer->content);
+        return load_replace(t, r, t->n_normalizers, &normalizer->pattern, &normalizer->content);
     }
     return unknown(r, "type", type);
 }
@@ -195,8 +217,8 @@ static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reade
     bool prefix = dpe_tokenizer_need_bool(r, "add_prefix_space");
     bool regex = dpe_json_bool(r, "use_regex", true);
     t->vocab.byte_level = true;
-    if (r->status == DPE_OK && prefix) {
-        next_step(t, r, DPE_STEP_PREFIX_SPACE);
+    if (r->status == DPE_OK && prefix && next_step(t, r, DPE_STEP_PREFIX_SPACE) != NULL) {
+        DPE_TRY(grow(t, r, t->n_steps, "ByteLevel", 2.0));
     }
     if (r->status == DPE_OK && regex) {
         struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
@@ -235,13 +257,13 @@ static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader
 {
     struct dpe_step *step = next_step(t, r, DPE_STEP_METASPACE);
     bool split = dpe_json_bool(r, "split", true);
-    if (step == NULL || copy_character(r, "replacement", &step->spaces.content) != DPE_OK ||
-        (r->status = dpe_text_append(&step->spaces.pattern, " ", 1, r->err)) != DPE_OK ||
-        (r->status = read_prepend(r, &step->prepend)) != DPE_OK || !split) {
-        return r->status;
-    }
+    DPE_TRY(r->status);
     const struct dpe_text *mark = &step->spaces.content;
-    step = next_step(t, r, DPE_STEP_PATTERN);
+    DPE_TRY(copy_character(r, "replacement", &step->spaces.content));
+    DPE_TRY(dpe_text_append(&step->spaces.pattern, " ", 1, r->err));
+    DPE_TRY(read_prepend(r, &step->prepend));
+    DPE_TRY(grow(t, r, t->n_steps, "Metaspace", 2.0 * (double)mark->n));
+    step = split ? next_step(t, r, DPE_STEP_PATTERN) : NULL;
     if (step == NULL) {
         return r->status;
     }
@@ -291,7 +313,7 @@ static dpe_status load_decoder(struct dpe_tokenizer *t, struct dpe_json_reader *
     decoder->kind = (enum dpe_decoder_kind)(kind - kinds);
     switch (decoder->kind) {
     case DPE_DECODE_REPLACE:
-        return load_replace(r, &decoder->pattern, &decoder->content);
+        return load_replace(t, r, t->n_decoders, &decoder->pattern, &decoder->content);
     case DPE_DECODE_STRIP:
         decoder->start = (size_t)dpe_json_integer(r, "start", 0, INT32_MAX, -1);
         decoder->stop = (size_t)dpe_json_integer(r, "stop", 0, INT32_MAX, -1);

@@ -50,19 +50,11 @@ static dpe_status decode_byte_level(const struct dpe_vocab *vocab, bool inside,
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     for (size_t i = 0; i < in->n; i++) {
-        size_t n = 0, before = bytes.n;
+        size_t n = 0;
         const char *token = string_at(in, i, &n);
-        bool mapped = true;
-        for (size_t at = 0, length = 0; at < n && mapped; at += length) {
-            uint32_t point = dpe_utf8_next(token + at, &length);
-            mapped = point < 324 && vocab->byte_of_char[point] >= 0;
-            char byte = (char)(mapped ? vocab->byte_of_char[point] : 0);
-            DPE_TRY(mapped ? dpe_text_append(&bytes, &byte, 1, err) : DPE_OK);
-        }
-        if (!mapped) {
-            bytes.n = before;
-            DPE_TRY(dpe_text_append(&bytes, token, n, err));
-        }
+        bool mapped = false;
+        DPE_TRY(dpe_vocab_bytes(vocab, token, n, &bytes, &mapped, err));
+        DPE_TRY(mapped ? DPE_OK : dpe_text_append(&bytes, token, n, err));
     }
     DPE_TRY(inside ? dpe_text_append(&out->bytes, bytes.n > 0 ? bytes.bytes : "", bytes.n, err)
                    : dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err));
@@ -189,7 +181,7 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
             continue;
         }
         struct dpe_token_span span = vocab->text[ids[i]];
-        DPE_TRY(add_string(out, vocab->arena + span.offset, span.n, err));
+        DPE_TRY(add_string(out, vocab->arena.bytes + span.offset, span.n, err));
     }
     return DPE_OK;
 }

@@ -72,23 +72,6 @@ static uint64_t bytes_held(const void *user)
     return held + (2 * sizeof *e->bpe.links + 3 * sizeof *e->bpe.heap) * e->bpe.link_capacity;
 }
 
-/* As dpe_utf8_check, in blocks. */
-static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size_t *valid)
-{
-    const size_t block = (size_t)1 << 24;
-    for (*valid = 0; *valid < n;) {
-        size_t size = n - *valid < block ? n - *valid : block;
-        size_t good = dpe_utf8_check(text + *valid, size);
-        *valid += good;
-        /* A character may stand across the end of a block, and begins the next one. */
-        if (good < size && (size < block || size - good > 3)) {
-            break;
-        }
-        DPE_TRY(dpe_encode_did(&e->work, good, e->err));
-    }
-    return DPE_OK;
-}
-
 /* ---------------------------------------------------------------------------------- normalisers */
 
 dpe_status dpe_replace_all(const struct dpe_text *pattern, const struct dpe_text *content,
@@ -123,9 +106,8 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
     *inserted = 0;
     for (size_t i = 0; i < tokenizer->n_normalizers; i++) {
         const struct dpe_normalizer *normalizer = tokenizer->normalizers + i;
-        if (n == 0 || (normalizer->kind == DPE_NORMALIZE_FORM &&
-                       dpe_form_is_plain(normalizer->form, text, n))) {
-            continue;
+        if (n == 0) {
+            break;
         }
         struct dpe_text *out = text == buffers[0].bytes ? buffers + 1 : buffers;
         out->n = 0;
@@ -424,7 +406,6 @@ static void free_encoder(struct encoder *e)
 static dpe_status encode_valid(struct encoder *e, size_t n)
 {
     struct piece all = {e->text, n, 0};
-    DPE_TRY(dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, &e->work, e->err));
     DPE_TRY(dpe_matcher_init(&e->matcher, n, e->err));
     return split_added(e, &e->tokenizer->raw, &all, 0, encode_raw);
 }
@@ -439,14 +420,15 @@ static dpe_status encode_text(const struct dpe_tokenizer *tokenizer, const char 
                         .special = options->special,
                         .advice = options->advice,
                         .work = {.limits = &tokenizer->limits, .held = bytes_held, .user = &e},
+                        .bpe = {.vocab = &tokenizer->vocab, .work = &e.work},
                         .out = out,
                         .text = text,
                         .n_held = n,
                         .special_at = SIZE_MAX,
                         .err = err};
-    size_t valid = 0;
     DPE_TRY(dpe_encode_look(&e.work, 0, err));
-    DPE_TRY(check_utf8(&e, text, n, &valid));
+    const size_t valid = dpe_utf8_check(text, n);
+    DPE_TRY(dpe_encode_did(&e.work, valid, err));
     if (valid < n && !options->replace_invalid) {
         return dpe_fail(err, DPE_BAD_DATA, "the text is not valid UTF-8 at byte %zu (0x%02x)",
                         valid, (unsigned)(unsigned char)text[valid]);

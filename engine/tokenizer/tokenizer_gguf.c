@@ -51,14 +51,15 @@ enum {
 };
 
 struct maker {
-    struct dpe_gguf_reader in;
+    struct dpe_json_reader in;
+    const struct dpe_gguf *file;
     const struct dpe_gguf_value *tokens, *types; /* types may be NULL: all normal */
     json_t *out;
 };
 
 static int64_t type_of(const struct maker *maker, uint64_t id)
 {
-    return maker->types != NULL ? dpe_gguf_whole_at(maker->types, id) : TOKEN_NORMAL;
+    return maker->types != NULL ? (int64_t)dpe_gguf_number_at(maker->types, id) : TOKEN_NORMAL;
 }
 
 static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, size_t n,
@@ -67,7 +68,7 @@ static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, 
     char quoted[96];
     return maker->in.status = dpe_fail(
                maker->in.err, DPE_BAD_DATA, "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
-               maker->in.file->path, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
+               maker->in.file, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
 }
 
 /* The text of a token as a key; the caller frees. An empty one is named, as llama.cpp does. */
@@ -76,7 +77,7 @@ static char *token_text(struct maker *maker, uint64_t id, const char *text, size
     char *copy = n > 0 ? strndup(text, n) : malloc(32);
     if (copy == NULL) {
         maker->in.status =
-            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file->path);
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file);
     } else if (n == 0) {
         snprintf(copy, 32, "[EMPTY_%llu]", (unsigned long long)id);
     } else if (strlen(copy) != n || dpe_utf8_check(copy, n) != n) {
@@ -141,18 +142,18 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
 static void put_merges(struct maker *maker, json_t *model)
 {
     const struct dpe_gguf_value *list =
-        dpe_gguf_array(&maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
     json_t *merges = json_array();
     size_t at = 0;
     if (list == NULL) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
     }
     for (uint64_t i = 0; list != NULL && i < list->n && maker->in.status == DPE_OK; i++) {
         const char *text = NULL;
         size_t n = 0;
         dpe_gguf_next_string(list, &at, &text, &n);
         if (json_array_append_new(merges, json_stringn(text, n)) != 0) {
-            dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
+            dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
         }
     }
     json_object_set_new(model, "merges", merges);
@@ -163,16 +164,16 @@ static void put_merges(struct maker *maker, json_t *model)
 static const struct kind *find_kind(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.pre";
-    size_t n = 0;
-    const char *name = dpe_gguf_text(&maker->in, key, &n);
+    const char *name = dpe_json_string(&maker->in, key, "");
+    const size_t n = strlen(name);
     char between[64];
-    snprintf(between, sizeof between, " %.*s ", n < 60 ? (int)n : 0, name != NULL ? name : "");
+    snprintf(between, sizeof between, " %s ", n < 60 ? name : "");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (n > 0 && strstr(kinds[i].names, between) != NULL) {
             return &kinds[i];
         }
     }
-    dpe_gguf_expected(&maker->in, key,
+    dpe_json_expected(&maker->in, key,
                       "a known way to cut texts (gpt-2, smollm, llama-bpe, dbrx, qwen2, gpt-4o, "
                       "tekken, …), which decides the tokens");
     return NULL;
@@ -216,25 +217,20 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
 
 /* The merges, which a file leaves to be derived from the scores. */
 
-/* A token that merges may make or use. */
-struct piece {
-    const char *text;
-    uint32_t n, characters;
-    float score;
-};
-
+/* A token divided into two others. */
 struct merge {
+    const char *text; /* of the whole, n bytes */
+    size_t n_left, n;
     float score;
-    uint32_t whole, left, right;        /* ids */
-    uint32_t left_length, right_length; /* characters */
+    int64_t whole, left, right;        /* ids */
+    int64_t left_length, right_length; /* characters */
 };
 
 struct deriver {
-    const json_t *vocab;  /* the ids of all texts */
-    struct piece *pieces; /* [n], text NULL for what is not normal text */
-    uint64_t n;
+    const struct maker *maker;
+    const json_t *vocab; /* the ids of all texts */
     struct merge *merges;
-    size_t n_merges;
+    size_t n;
 };
 
 static bool begins_character(char byte)
@@ -242,78 +238,39 @@ static bool begins_character(char byte)
     return ((unsigned char)byte & 0xc0U) != 0x80U;
 }
 
-static uint32_t count_characters(const char *text, size_t n)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += begins_character(text[i]);
-    }
-    return count;
-}
-
-static bool list_pieces(struct deriver *d, const struct maker *maker,
-                        const struct dpe_gguf_value *scores)
-{
-    d->pieces = dpe_alloc_zero((size_t)d->n, sizeof *d->pieces);
-    size_t at = 0;
-    for (uint64_t id = 0; d->pieces != NULL && id < d->n; id++) {
-        const char *text = NULL;
-        size_t n = 0;
-        dpe_gguf_next_string(maker->tokens, &at, &text, &n);
-        int64_t type = type_of(maker, id);
-        if (n == 0 || n > UINT16_MAX || (type != TOKEN_NORMAL && type != TOKEN_USER_DEFINED)) {
-            continue;
-        }
-        d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
-                                       dpe_gguf_f32_at(scores, id)};
-    }
-    return d->pieces != NULL;
-}
-
-/* The id of the piece of this text, −1: there is none. */
+/* The id of a token of this text that takes part in merges, −1: there is none. */
 static int64_t find_piece(const struct deriver *d, const char *text, size_t n)
 {
     const json_t *id = json_object_getn(d->vocab, text, n);
     const int64_t found = id != NULL ? json_integer_value(id) : -1;
-    return found >= 0 && d->pieces[found].text != NULL ? found : -1;
+    const int64_t type = found >= 0 ? type_of(d->maker, (uint64_t)found) : TOKEN_UNUSED;
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED ? found : -1;
 }
 
-static bool add_merge(struct deriver *d, struct merge merge)
+/* All ways to divide a token into two. */
+static bool divide(struct deriver *d, struct merge merge)
 {
-    if (!dpe_make_room(&d->merges, d->n_merges, sizeof *d->merges)) {
-        return false;
+    for (size_t i = 0; i < merge.n; i++) {
+        merge.right_length += begins_character(merge.text[i]);
     }
-    d->merges[d->n_merges++] = merge;
+    for (merge.n_left = 1; merge.n_left < merge.n; merge.n_left++) {
+        const char *right = merge.text + merge.n_left;
+        merge.left_length += begins_character(right[-1]);
+        merge.right_length -= begins_character(right[-1]);
+        merge.left = begins_character(*right) ? find_piece(d, merge.text, merge.n_left) : -1;
+        merge.right = merge.left < 0 ? -1 : find_piece(d, right, merge.n - merge.n_left);
+        if (merge.right >= 0) {
+            if (!dpe_make_room(&d->merges, d->n, sizeof *d->merges)) {
+                return false;
+            }
+            d->merges[d->n++] = merge;
+        }
+    }
     return true;
 }
 
-/* All ways to divide a piece into two. */
-static bool divide(struct deriver *d, uint32_t id)
-{
-    const struct piece *piece = &d->pieces[id];
-    uint32_t characters = 0;
-    bool good = true;
-    for (uint32_t i = 1; i < piece->n && good; i++) {
-        characters += begins_character(piece->text[i - 1]);
-        if (!begins_character(piece->text[i])) {
-            continue;
-        }
-        int64_t left = find_piece(d, piece->text, i);
-        int64_t right = left < 0 ? -1 : find_piece(d, piece->text + i, piece->n - i);
-        if (right >= 0) {
-            good = add_merge(d, (struct merge){piece->score, id, (uint32_t)left, (uint32_t)right,
-                                               characters, piece->characters - characters});
-        }
-    }
-    return good;
-}
-
-static int compare(uint32_t a, uint32_t b)
-{
-    return (a > b) - (a < b);
-}
-
-/* The higher score, the longer left part, the longer right part, and then by ids. */
+/* The higher score, the longer left part, the longer right part, and then by ids. Of one whole all
+ * left parts differ. */
 static int by_rank(const void *a, const void *b)
 {
     const struct merge *x = a;
@@ -321,39 +278,41 @@ static int by_rank(const void *a, const void *b)
     if (x->score != y->score) {
         return x->score > y->score ? -1 : 1;
     }
-    int order = compare(y->left_length, x->left_length);
-    order = order != 0 ? order : compare(y->right_length, x->right_length);
-    order = order != 0 ? order : compare(x->whole, y->whole);
-    order = order != 0 ? order : compare(x->left, y->left);
-    return order != 0 ? order : compare(x->right, y->right);
+    int64_t order = y->left_length - x->left_length;
+    order = order != 0 ? order : y->right_length - x->right_length;
+    order = order != 0 ? order : x->whole - y->whole;
+    return (order > 0) - (order < 0);
 }
 
 /* The merges, [["left", "right"], …], best first: every way to divide a token into two others, by
  * the score of the whole, then the longer left part, as transformers derives them. */
 static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scores, json_t *model)
 {
-    struct deriver d = {.vocab = json_object_get(model, "vocab"), .n = maker->tokens->n};
+    struct deriver d = {.maker = maker, .vocab = json_object_get(model, "vocab")};
     json_t *list = json_array();
-    bool good = list != NULL && list_pieces(&d, maker, scores);
-    for (uint64_t id = 0; good && id < d.n; id++) {
-        good = divide(&d, (uint32_t)id);
+    bool good = list != NULL;
+    size_t at = 0;
+    for (uint64_t id = 0; good && id < maker->tokens->n; id++) {
+        struct merge merge = {.whole = (int64_t)id, .score = (float)dpe_gguf_number_at(scores, id)};
+        const int64_t type = type_of(maker, id);
+        dpe_gguf_next_string(maker->tokens, &at, &merge.text, &merge.n);
+        if (merge.n <= UINT16_MAX && (type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED)) {
+            good = divide(&d, merge);
+        }
     }
-    if (good && d.n_merges > 0) {
-        qsort(d.merges, d.n_merges, sizeof *d.merges, by_rank);
+    if (good && d.n > 0) {
+        qsort(d.merges, d.n, sizeof *d.merges, by_rank);
     }
-    for (size_t i = 0; good && i < d.n_merges; i++) {
-        const struct piece *left = &d.pieces[d.merges[i].left];
-        const struct piece *right = &d.pieces[d.merges[i].right];
-        good = json_array_append_new(list, json_pack("[s%, s%]", left->text, (size_t)left->n,
-                                                     right->text, (size_t)right->n)) == 0;
+    for (const struct merge *m = d.merges; good && m < d.merges + d.n; m++) {
+        good = json_array_append_new(list, json_pack("[s%, s%]", m->text, m->n_left,
+                                                     m->text + m->n_left, m->n - m->n_left)) == 0;
     }
-    free(d.pieces);
     free(d.merges);
     json_object_set_new(model, "merges", list);
     if (!good) {
         maker->in.status =
             dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: no memory for the merges of its tokenizer",
-                     maker->in.file->path);
+                     maker->in.file);
     }
 }
 
@@ -381,7 +340,7 @@ static void put_unknown(struct maker *maker, json_t *model)
     static const char key[] = "tokenizer.ggml.unknown_token_id";
     uint64_t id = (uint64_t)dpe_gguf_whole(&maker->in, key, 0);
     if (maker->in.status == DPE_OK && id >= maker->tokens->n) {
-        dpe_gguf_expected(&maker->in, key, "the id of a token");
+        dpe_json_expected(&maker->in, key, "the id of a token");
         return;
     }
     const char *text = NULL;
@@ -398,12 +357,12 @@ static void put_unknown(struct maker *maker, json_t *model)
 /* SentencePiece, whose merges follow from scores, or are in the file (`merged`, Gemma 4). */
 static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
 {
-    bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", !merged);
+    bool prefix = dpe_json_bool(&maker->in, "tokenizer.ggml.add_space_prefix", !merged);
     const struct dpe_gguf_value *scores =
-        dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
     if (!merged && (scores == NULL || scores->n != maker->tokens->n)) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
     if (prefix) {
         json_array_append_new(before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", mark));
@@ -428,10 +387,10 @@ static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
 /* A token that is put before or behind each text, as a part of a template. */
 static void put_end(struct maker *maker, const char *key, json_t *single, json_t *specials)
 {
-    int64_t id = dpe_gguf_token_id(&maker->in, key);
+    int64_t id = dpe_gguf_token_id(maker->file, &maker->in, key);
     char name[32];
     if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->tokens->n)) {
-        dpe_gguf_expected(&maker->in, key, "the id of a token, which each text gets");
+        dpe_json_expected(&maker->in, key, "the id of a token, which each text gets");
     }
     snprintf(name, sizeof name, "token %lld", (long long)id);
     json_array_append_new(single,
@@ -445,11 +404,11 @@ static void put_ends(struct maker *maker, bool bos)
 {
     json_t *single = json_array();
     json_t *specials = json_object();
-    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
+    if (dpe_json_bool(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
         put_end(maker, "tokenizer.ggml.bos_token_id", single, specials);
     }
     json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
-    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
+    if (dpe_json_bool(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
         put_end(maker, "tokenizer.ggml.eos_token_id", single, specials);
     }
     json_object_set_new(maker->out, "post_processor",
@@ -461,12 +420,13 @@ static void make(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.model";
     static const char token_types[] = "tokenizer.ggml.token_type";
-    maker->tokens = dpe_gguf_array(&maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
-    maker->types = dpe_gguf_array(&maker->in, token_types, DPE_GGUF_I32);
+    maker->tokens =
+        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    maker->types = dpe_gguf_array(maker->file, &maker->in, token_types, DPE_GGUF_I32);
     if (maker->tokens == NULL || maker->tokens->n < 1 || maker->tokens->n > DPE_MAX_IDS) {
-        dpe_gguf_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
+        dpe_json_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
     } else if (maker->types != NULL && maker->types->n != maker->tokens->n) {
-        dpe_gguf_expected(&maker->in, token_types, "a number for each token");
+        dpe_json_expected(&maker->in, token_types, "a number for each token");
     }
     json_t *model = json_pack("{s:s}", "type", "BPE");
     bool merged = dpe_gguf_text_is(&maker->in, key, "gemma4");
@@ -481,7 +441,7 @@ static void make(struct maker *maker)
     } else if (dpe_gguf_text_is(&maker->in, key, "gpt2")) {
         make_byte_level(maker, model, &bos);
     } else {
-        dpe_gguf_expected(&maker->in, key,
+        dpe_json_expected(&maker->in, key,
                           "gpt2 (byte-level BPE), llama (SentencePiece) or gemma4");
     }
     if (maker->in.status == DPE_OK) {
@@ -511,7 +471,7 @@ dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerpri
     *root = NULL;
     DPE_TRY(dpe_gguf_open(path, &gguf, err));
     DPE_TRY(hash_metadata(gguf, fingerprint, err));
-    struct maker maker = {.in = {.file = gguf, .err = err}, .out = json_object()};
+    struct maker maker = {.in = dpe_gguf_reader(gguf, err), .file = gguf, .out = json_object()};
     make(&maker);
     *root = maker.out;
     return maker.in.status;

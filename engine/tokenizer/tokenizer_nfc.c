@@ -3,20 +3,17 @@
  * composes or moves. */
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
-/* The first character that a form may touch, whose first byte decides for most texts (of NFC
- * U+0300, CC 80 in UTF-8, of NFKC U+00A0, C2 A0), and how utf8proc decomposes. */
+/* The first character that a form may touch, and how utf8proc decomposes. */
 static const struct form {
     uint32_t first;
-    unsigned char first_byte;
     int decompose;
 } forms[] = {
-    [DPE_NFC] = {0x300, 0xcc, 0},
-    [DPE_NFKC] = {0xa0, 0xc2, UTF8PROC_COMPAT},
+    [DPE_NFC] = {0x300, 0},
+    [DPE_NFKC] = {0xa0, UTF8PROC_COMPAT},
 };
 
 /* Whether the form may change a character, move it, or join it to the one before. */
@@ -30,50 +27,20 @@ static bool is_active(const struct form *form, uint32_t point)
            !dpe_unicode_has(&dpe_unicode_nfc_unknown, point);
 }
 
-bool dpe_form_is_plain(enum dpe_form which, const char *text, size_t n)
-{
-    const struct form *form = &forms[which];
-    for (size_t at = 0; at < n;) {
-        if ((unsigned char)text[at] < form->first_byte) {
-            at++;
-            continue;
-        }
-        size_t length = 0;
-        if (is_active(form, dpe_utf8_next(text + at, &length))) {
-            return false;
-        }
-        at += length;
-    }
-    return true;
-}
-
-struct points {
-    int32_t *at;
-    size_t n, capacity;
-};
-
-static dpe_status add_decomposed(const struct form *form, struct points *points, uint32_t point,
+static dpe_status add_decomposed(const struct form *form, struct dpe_tokens *points, uint32_t point,
                                  struct dpe_error *err)
 {
-    enum { LONGEST = 18 }; /* that of U+FDFA; no canonical decomposition is longer than 4 */
-    if (points->capacity - points->n < LONGEST) {
-        size_t capacity = points->capacity == 0 ? 64 : 2 * points->capacity;
-        int32_t *grown = realloc(points->at, capacity * sizeof *grown);
-        DPE_TRY(DPE_MADE(grown, err, "no memory for normalising"));
-        points->at = grown;
-        points->capacity = capacity;
-    }
+    int32_t parts[18]; /* that of U+FDFA; no canonical decomposition is longer than 4 */
     int last_class = 0;
     utf8proc_ssize_t n = utf8proc_decompose_char(
-        (utf8proc_int32_t)point, points->at + points->n, LONGEST,
+        (utf8proc_int32_t)point, parts, sizeof parts / sizeof parts[0],
         (utf8proc_option_t)((unsigned)UTF8PROC_DECOMPOSE | (unsigned)UTF8PROC_STABLE |
                             (unsigned)form->decompose),
         &last_class);
     if (n < 0) {
         return dpe_fail(err, DPE_INTERNAL, "normalising failed: %s", utf8proc_errmsg(n));
     }
-    points->n += (size_t)n;
-    return DPE_OK;
+    return dpe_tokens_append(points, parts, (size_t)n, err);
 }
 
 static unsigned combining_class(int32_t point)
@@ -85,13 +52,8 @@ static unsigned combining_class(int32_t point)
 static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
 {
     size_t count[257] = {0};
-    bool sorted = true;
     for (size_t i = 0; i < n; i++) {
         count[combining_class(run[i]) + 1]++;
-        sorted = sorted && (i == 0 || combining_class(run[i - 1]) <= combining_class(run[i]));
-    }
-    if (sorted) {
-        return DPE_OK;
     }
     DPE_OWNED int32_t *copy = NULL;
     DPE_TRY(DPE_NEW(&copy, n, err, "no memory for normalising"));
@@ -105,16 +67,16 @@ static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status sort_marks(struct points *points, struct dpe_error *err)
+static dpe_status sort_marks(struct dpe_tokens *points, struct dpe_error *err)
 {
     size_t start = 0;
     while (start < points->n) {
         size_t end = start;
-        while (end < points->n && combining_class(points->at[end]) != 0) {
+        while (end < points->n && combining_class(points->ids[end]) != 0) {
             end++;
         }
         if (end - start > 1) {
-            DPE_TRY(sort_run(points->at + start, end - start, err));
+            DPE_TRY(sort_run(points->ids + start, end - start, err));
         }
         start = end + 1;
     }
@@ -123,27 +85,28 @@ static dpe_status sort_marks(struct points *points, struct dpe_error *err)
 
 /* One character that may begin a composition and the active ones after it. */
 static dpe_status compose(const struct form *form, const char *text, size_t n,
-                          struct points *points, struct dpe_text *out, struct dpe_error *err)
+                          struct dpe_tokens *points, struct dpe_text *out, struct dpe_error *err)
 {
     points->n = 0;
     for (size_t at = 0, length = 0; at < n; at += length) {
         DPE_TRY(add_decomposed(form, points, dpe_utf8_next(text + at, &length), err));
     }
     DPE_TRY(sort_marks(points, err));
-    utf8proc_ssize_t composed = utf8proc_normalize_utf32(points->at, (utf8proc_ssize_t)points->n,
+    utf8proc_ssize_t composed = utf8proc_normalize_utf32(points->ids, (utf8proc_ssize_t)points->n,
                                                          UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     for (utf8proc_ssize_t i = 0; i < composed; i++) {
         char bytes[4];
-        size_t length = dpe_utf8_put((uint32_t)points->at[i], bytes);
+        size_t length = dpe_utf8_put((uint32_t)points->ids[i], bytes);
         DPE_TRY(dpe_text_append(out, bytes, length, err));
     }
     return DPE_OK;
 }
 
-static dpe_status form_all(const struct form *form, const char *text, size_t n,
-                           struct points *points, struct dpe_text *out,
-                           struct dpe_encode_work *work, struct dpe_error *err)
+dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
+                    struct dpe_encode_work *work, struct dpe_error *err)
 {
+    const struct form *form = &forms[which];
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens points = {0};
     size_t done = 0, before = 0;
     bool any_before = false;
     for (size_t at = 0, length = 0; at < n; at += length) {
@@ -163,19 +126,10 @@ static dpe_status form_all(const struct form *form, const char *text, size_t n,
             start = before;
         }
         DPE_TRY(dpe_text_append(out, text + done, start - done, err));
-        DPE_TRY(compose(form, text + start, end - start, points, out, err));
+        DPE_TRY(compose(form, text + start, end - start, &points, out, err));
         done = end;
         length = end - at;
         any_before = false;
     }
     return dpe_text_append(out, text + done, n - done, err);
-}
-
-dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
-                    struct dpe_encode_work *work, struct dpe_error *err)
-{
-    struct points points = {0};
-    dpe_status status = form_all(&forms[which], text, n, &points, out, work, err);
-    free(points.at);
-    return status;
 }

@@ -49,12 +49,6 @@ struct dpe_token_span {
     uint32_t offset, n;
 };
 
-/** Slot of an open-addressing table of strings; id −1: empty. */
-struct dpe_id_slot {
-    uint32_t hash;
-    int32_t id;
-};
-
 /** Slot of the merges: pair (left << 32 | right), UINT64_MAX: empty. */
 struct dpe_merge_slot {
     uint64_t pair;
@@ -65,15 +59,13 @@ struct dpe_merge_slot {
 /** Vocabulary and merges. */
 struct dpe_vocab {
     int64_t n_ids; /**< largest id + 1 */
-    char *arena;
-    size_t arena_n;
+    struct dpe_text arena;
     struct dpe_token_span *text;  /**< [n_ids] the token as written in the file */
     struct dpe_token_span *match; /**< [n_ids] what it matches: for byte-level files the bytes that
                                  its characters stand for, else `text` itself */
     uint8_t *known;               /**< [n_ids] 1: the id exists */
-    struct dpe_id_slot *by_text;  /**< every token, also added ones */
-    struct dpe_id_slot *by_match; /**< the model's tokens that can match text */
-    size_t slot_mask;
+    json_t *by_text;              /**< the id of every token, also of added ones */
+    json_t *by_match;             /**< of the model's tokens that can match text */
     struct dpe_merge_slot *merges;
     size_t merge_mask;
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
@@ -86,9 +78,9 @@ struct dpe_vocab {
     int16_t byte_of_char[324];  /**< its inverse, −1: not in the alphabet */
 };
 
-/** Allocate for ids 0 … n_ids−1, n_tokens tokens of together n_bytes bytes, n_merges merges. */
-dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_tokens, size_t n_bytes,
-                          size_t n_merges, struct dpe_error *err);
+/** Allocate for ids 0 … n_ids−1 and n_merges merges. */
+dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_merges,
+                          struct dpe_error *err);
 void dpe_vocab_free(struct dpe_vocab *vocab);
 /** Add a token; DPE_BAD_DATA when the id is taken. `in_model`: BPE may produce it. */
 dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, size_t n,
@@ -106,28 +98,23 @@ int32_t dpe_vocab_match(const struct dpe_vocab *vocab, const char *bytes, size_t
 /** The merge of a pair, NULL: none. */
 const struct dpe_merge_slot *dpe_vocab_pair(const struct dpe_vocab *vocab, int32_t left,
                                             int32_t right);
-/** 64-bit hash of bytes; the same on every run. */
-uint64_t dpe_vocab_hash(const char *bytes, size_t n);
+/** Append the bytes that a byte-level token stands for; nothing where a character is not of the
+ *  alphabet, then *mapped is false: it stands for its own UTF-8. */
+dpe_status dpe_vocab_bytes(const struct dpe_vocab *vocab, const char *text, size_t n,
+                           struct dpe_text *out, bool *mapped, struct dpe_error *err);
 
 /* ----------------------------------------------------------------------------------------- BPE */
 
-struct dpe_bpe_entry;
-
-/** What merging needs within one encoding call: a cache of short words and room for long ones. */
+/** What merging needs within one encoding call. */
 struct dpe_bpe {
     const struct dpe_vocab *vocab;
     struct dpe_encode_work *work;
-    struct dpe_bpe_entry *cache;
-    size_t cache_mask;
     struct dpe_tokens symbols; /**< ids of the word at hand, before and after merging */
-    uint32_t *links;           /**< long words: [2][capacity] next and previous symbol */
-    uint64_t *heap;            /**< long words: rank << 32 | position */
+    uint32_t *links;           /**< [2][capacity] next and previous symbol */
+    uint64_t *heap;            /**< rank << 32 | position */
     size_t link_capacity, heap_n;
 };
 
-/** `n`: bytes of the whole text, decides the size of the cache. `work` is borrowed. */
-dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_encode_work *work, struct dpe_error *err);
 void dpe_bpe_free(struct dpe_bpe *bpe);
 /** Append the ids of one pre-token of n ≥ 1 bytes. */
 dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, struct dpe_tokens *out,
@@ -200,8 +187,6 @@ enum dpe_form { DPE_NFC, DPE_NFKC };
  *  its Unicode version neither decompose nor compose nor move. */
 dpe_status dpe_form(enum dpe_form form, const char *text, size_t n, struct dpe_text *out,
                     struct dpe_encode_work *work, struct dpe_error *err);
-/** Whether the form leaves every text of these characters as it is. */
-bool dpe_form_is_plain(enum dpe_form form, const char *text, size_t n);
 
 /* ---------------------------------------------------------------------------------- components */
 
@@ -272,7 +257,8 @@ struct dpe_tokenizer {
     size_t n_steps;
     struct dpe_decoder decoders[DPE_MAX_STEPS];
     size_t n_decoders;
-    bool has_decoder;                 /**< without one the reference joins tokens by spaces */
+    double growth;    /**< while it is loaded: how much longer its rules can make a text */
+    bool has_decoder; /**< without one the reference joins tokens by spaces */
     struct dpe_tokens prefix, suffix; /**< of the post-processor's template */
     bool has_template;
 };

@@ -8,28 +8,6 @@
 
 static const char WORD_MARK[] = "\xe2\x96\x81";
 
-uint64_t dpe_vocab_hash(const char *bytes, size_t n)
-{
-    const uint64_t k = 0x9fb21c651e98df25u;
-    uint64_t h = (uint64_t)n * k;
-    while (n >= 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes, 8);
-        h = (h ^ word) * k;
-        h ^= h >> 29;
-        bytes += 8;
-        n -= 8;
-    }
-    if (n > 0) {
-        uint64_t word = 0;
-        memcpy(&word, bytes, n);
-        h = (h ^ word) * k;
-        h ^= h >> 29;
-    }
-    h *= 0xd6e8feb86659fd93u;
-    return h ^ h >> 32;
-}
-
 /* Printable characters of Latin-1 stand for themselves, the other bytes, in order, for U+0100 and
  * on. */
 static void make_alphabet(struct dpe_vocab *vocab)
@@ -55,34 +33,26 @@ static size_t table_size(size_t n)
     return size;
 }
 
-dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_tokens, size_t n_bytes,
-                          size_t n_merges, struct dpe_error *err)
+dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_merges,
+                          struct dpe_error *err)
 {
     vocab->n_ids = n_ids;
     vocab->unk_id = -1;
     vocab->words_apart = true;
     size_t n = (size_t)n_ids;
-    size_t slots = table_size(n_tokens), merge_slots = table_size(n_merges);
-    /* Text and match form of each token: the match form is never longer. */
-    vocab->arena = dpe_alloc(2 * n_bytes, 1);
+    size_t slots = table_size(n_merges);
     vocab->text = dpe_alloc_zero(n, sizeof *vocab->text);
     vocab->match = dpe_alloc_zero(n, sizeof *vocab->match);
     vocab->known = dpe_alloc_zero(n, 1);
-    vocab->by_text = dpe_alloc(slots, sizeof *vocab->by_text);
-    vocab->by_match = dpe_alloc(slots, sizeof *vocab->by_match);
-    vocab->merges = dpe_alloc(merge_slots, sizeof *vocab->merges);
-    if (vocab->arena == NULL || vocab->text == NULL || vocab->match == NULL ||
-        vocab->known == NULL || vocab->by_text == NULL || vocab->by_match == NULL ||
-        vocab->merges == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a vocabulary of %zu tokens", n_tokens);
+    vocab->by_text = json_object();
+    vocab->by_match = json_object();
+    vocab->merges = dpe_alloc(slots, sizeof *vocab->merges);
+    if (vocab->text == NULL || vocab->match == NULL || vocab->known == NULL ||
+        vocab->by_text == NULL || vocab->by_match == NULL || vocab->merges == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a vocabulary of %zu ids", n);
     }
-    vocab->slot_mask = slots - 1;
-    vocab->merge_mask = merge_slots - 1;
+    vocab->merge_mask = slots - 1;
     for (size_t i = 0; i < slots; i++) {
-        vocab->by_text[i].id = -1;
-        vocab->by_match[i].id = -1;
-    }
-    for (size_t i = 0; i < merge_slots; i++) {
         vocab->merges[i].pair = UINT64_MAX;
     }
     make_alphabet(vocab);
@@ -91,103 +61,84 @@ dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_token
 
 void dpe_vocab_free(struct dpe_vocab *vocab)
 {
-    free(vocab->arena);
+    dpe_text_free(&vocab->arena);
     free(vocab->text);
     free(vocab->match);
     free(vocab->known);
-    free(vocab->by_text);
-    free(vocab->by_match);
+    json_decref(vocab->by_text);
+    json_decref(vocab->by_match);
     free(vocab->merges);
     *vocab = (struct dpe_vocab){0};
 }
 
-/* Slot of a string in a table: that of the string, or the empty one where it would go. */
-static struct dpe_id_slot *find_slot(const struct dpe_vocab *vocab, struct dpe_id_slot *table,
-                                     const struct dpe_token_span *spans, const char *bytes,
-                                     size_t n, uint32_t hash)
+static int32_t id_of(const json_t *table, const char *bytes, size_t n)
 {
-    size_t at = hash & vocab->slot_mask;
-    while (table[at].id >= 0) {
-        const struct dpe_token_span *span = spans + table[at].id;
-        if (table[at].hash == hash && span->n == n &&
-            memcmp(vocab->arena + span->offset, bytes, n) == 0) {
-            break;
-        }
-        at = (at + 1) & vocab->slot_mask;
-    }
-    return table + at;
+    const json_t *id = json_object_getn(table, bytes, n);
+    return id != NULL ? (int32_t)json_integer_value(id) : -1;
 }
 
 int32_t dpe_vocab_id(const struct dpe_vocab *vocab, const char *text, size_t n)
 {
-    uint32_t hash = (uint32_t)dpe_vocab_hash(text, n);
-    return find_slot(vocab, vocab->by_text, vocab->text, text, n, hash)->id;
+    return id_of(vocab->by_text, text, n);
 }
 
 int32_t dpe_vocab_match(const struct dpe_vocab *vocab, const char *bytes, size_t n)
 {
-    uint32_t hash = (uint32_t)dpe_vocab_hash(bytes, n);
-    return find_slot(vocab, vocab->by_match, vocab->match, bytes, n, hash)->id;
+    return id_of(vocab->by_match, bytes, n);
 }
 
-/* The bytes that a byte-level token stands for, after the arena's end; false when a character is
- * not of the alphabet, then it stands for its own UTF-8 and BPE cannot make it. */
-static bool to_bytes(const struct dpe_vocab *vocab, const char *text, size_t n, char *out,
-                     size_t *n_out)
+dpe_status dpe_vocab_bytes(const struct dpe_vocab *vocab, const char *text, size_t n,
+                           struct dpe_text *out, bool *mapped, struct dpe_error *err)
 {
-    size_t have = 0;
-    for (size_t at = 0; at < n;) {
-        size_t length = 0;
+    const size_t before = out->n;
+    *mapped = true;
+    for (size_t at = 0, length = 0; at < n && *mapped; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
-        if (point >= 324 || vocab->byte_of_char[point] < 0) {
-            return false;
-        }
-        out[have++] = (char)vocab->byte_of_char[point];
-        at += length;
+        *mapped = point < 324 && vocab->byte_of_char[point] >= 0;
+        char byte = (char)(*mapped ? vocab->byte_of_char[point] : 0);
+        DPE_TRY(dpe_text_append(out, &byte, 1, err));
     }
-    *n_out = have;
-    return true;
+    out->n = *mapped ? out->n : before;
+    return DPE_OK;
+}
+
+/* What was appended to the arena since `before`. */
+static struct dpe_token_span span_from(const struct dpe_vocab *vocab, size_t before)
+{
+    return (struct dpe_token_span){(uint32_t)before, (uint32_t)(vocab->arena.n - before)};
 }
 
 dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, size_t n,
                          bool in_model, struct dpe_error *err)
 {
-    char quoted[96];
+    struct dpe_text *arena = &vocab->arena;
+    const size_t at = arena->n;
     if (vocab->known[id]) {
+        char quoted[96];
         char other[96];
         struct dpe_token_span span = vocab->text[id];
         return dpe_fail(err, DPE_BAD_DATA, "id %d is given to two tokens, \"%s\" and \"%s\"",
-                        (int)id, dpe_json_quote(other, vocab->arena + span.offset, span.n),
+                        (int)id, dpe_json_quote(other, arena->bytes + span.offset, span.n),
                         dpe_json_quote(quoted, text, n));
     }
-    uint32_t hash = (uint32_t)dpe_vocab_hash(text, n);
-    struct dpe_id_slot *slot = find_slot(vocab, vocab->by_text, vocab->text, text, n, hash);
-    if (slot->id >= 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "token \"%s\" is listed twice, with ids %d and %d",
-                        dpe_json_quote(quoted, text, n), (int)slot->id, (int)id);
-    }
     vocab->known[id] = 1;
-    vocab->text[id] = (struct dpe_token_span){(uint32_t)vocab->arena_n, (uint32_t)n};
-    memcpy(vocab->arena + vocab->arena_n, text, n);
-    vocab->arena_n += n;
-    *slot = (struct dpe_id_slot){hash, id};
-    vocab->match[id] = vocab->text[id];
+    DPE_TRY(dpe_text_append(arena, text, n, err));
+    vocab->text[id] = vocab->match[id] = span_from(vocab, at);
+    bool good = json_object_setn_new_nocheck(vocab->by_text, text, n, json_integer(id)) == 0;
+    bool can_match = in_model;
     if (vocab->byte_level) {
-        size_t length = 0;
-        if (!to_bytes(vocab, text, n, vocab->arena + vocab->arena_n, &length)) {
-            return DPE_OK;
-        }
-        vocab->match[id] = (struct dpe_token_span){(uint32_t)vocab->arena_n, (uint32_t)length};
-        vocab->arena_n += length;
+        const size_t bytes = arena->n;
+        bool mapped = false;
+        DPE_TRY(dpe_vocab_bytes(vocab, text, n, arena, &mapped, err));
+        vocab->match[id] = mapped ? span_from(vocab, bytes) : vocab->match[id];
+        can_match = in_model && mapped; /* BPE makes no other characters */
     }
-    if (in_model) {
+    if (can_match) {
         struct dpe_token_span span = vocab->match[id];
-        const char *bytes = vocab->arena + span.offset;
-        hash = (uint32_t)dpe_vocab_hash(bytes, span.n);
-        *find_slot(vocab, vocab->by_match, vocab->match, bytes, span.n, hash) =
-            (struct dpe_id_slot){hash, id};
+        good = good && json_object_setn_new_nocheck(vocab->by_match, arena->bytes + span.offset,
+                                                    span.n, json_integer(id)) == 0;
     }
-    return DPE_OK;
+    return good ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "no memory for a vocabulary");
 }
 
 /* Slot of a pair: its own, or the empty one where it would go. */

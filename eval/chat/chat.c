@@ -29,12 +29,12 @@ static dpe_status had_memory(const void *p, struct dpe_error *err)
 /* ----------------------------------------------------------------------------------- GGUF files */
 
 /* The text of the token that a key gives the id of, when there is one. */
-static void put_token(struct dpe_gguf_reader *reader, const char *key, const char *name,
-                      json_t *config)
+static void put_token(const struct dpe_gguf *gguf, struct dpe_json_reader *reader, const char *key,
+                      const char *name, json_t *config)
 {
     const struct dpe_gguf_value *tokens =
-        dpe_gguf_array(reader, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
-    int64_t id = dpe_gguf_token_id(reader, key);
+        dpe_gguf_array(gguf, reader, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    int64_t id = dpe_gguf_token_id(gguf, reader, key);
     if (tokens == NULL || id < 0 || (uint64_t)id >= tokens->n) {
         return;
     }
@@ -49,24 +49,22 @@ static void put_token(struct dpe_gguf_reader *reader, const char *key, const cha
 }
 
 /* Templates with names, where the file has no other: a list as in tokenizer_config.json. */
-static void put_named(struct dpe_gguf_reader *reader, json_t *config)
+static void put_named(const struct dpe_gguf *gguf, struct dpe_json_reader *reader, json_t *config)
 {
     enum { MOST = 64 };
     const struct dpe_gguf_value *names =
-        dpe_gguf_array(reader, "tokenizer.chat_templates", DPE_GGUF_STRING);
+        dpe_gguf_array(gguf, reader, "tokenizer.chat_templates", DPE_GGUF_STRING);
     json_auto_t *list = json_array();
     size_t at = 0;
     for (uint64_t i = 0; names != NULL && i < names->n && i < MOST; i++) {
         char key[128];
         const char *name = NULL;
         size_t n = 0;
-        size_t size = 0;
         dpe_gguf_next_string(names, &at, &name, &n);
         snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", n < 64 ? (int)n : 64, name);
-        const char *text = dpe_gguf_text(reader, key, &size);
         json_t *each = json_object();
         json_object_set_new(each, "name", json_stringn(name, n));
-        json_object_set_new(each, "template", text != NULL ? json_stringn(text, size) : NULL);
+        json_object_set(each, "template", dpe_json_member(reader, key));
         json_array_append_new(list, each);
     }
     if (json_array_size(list) > 0) {
@@ -88,17 +86,15 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
         return DPE_OK;
     }
     DPE_TRY(dpe_gguf_open(path, &gguf, err));
-    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    struct dpe_json_reader reader = dpe_gguf_reader(gguf, err);
     json_auto_t *made = json_object();
-    size_t n = 0;
-    const char *text = dpe_gguf_text(&reader, "tokenizer.chat_template", &n);
-    if (text != NULL) {
-        json_object_set_new(made, "chat_template", json_stringn(text, n));
+    if (dpe_json_string(&reader, "tokenizer.chat_template", NULL) != NULL) {
+        json_object_set(made, "chat_template", dpe_json_member(&reader, "tokenizer.chat_template"));
     } else {
-        put_named(&reader, made);
+        put_named(gguf, &reader, made);
     }
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-        put_token(&reader, tokens[i][0], tokens[i][1], made);
+        put_token(gguf, &reader, tokens[i][0], tokens[i][1], made);
     }
     DPE_TRY(reader.status);
     *config = json_incref(made);

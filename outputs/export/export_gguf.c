@@ -22,7 +22,7 @@ static const char rope_tensor[] = "rope_freqs.weight";
 /* The file that is copied. */
 struct source {
     struct dpe_gguf *gguf;
-    struct dpe_gguf_reader reader; /* of its metadata */
+    struct dpe_json_reader reader; /* of its metadata */
     const char *architecture;
     const struct dpe_gguf_tensor *rope; /* NULL: it has none */
     uint64_t alignment, data_size;
@@ -34,19 +34,18 @@ static double number_of(struct source *source, const char *name, double fallback
 {
     char key[LONGEST_KEY];
     snprintf(key, sizeof key, "%s.%s", source->architecture, name);
-    return dpe_gguf_number(&source->reader, key, fallback);
+    return dpe_json_number(&source->reader, key, dpe_gguf_any, fallback);
 }
 
 static dpe_status find_architecture(struct source *source, struct dpe_error *err)
 {
-    size_t n = 0;
-    const char *text = dpe_gguf_text(&source->reader, "general.architecture", &n);
+    const char *text = dpe_json_string(&source->reader, "general.architecture", NULL);
     if (text == NULL) {
-        dpe_gguf_expected(&source->reader, "general.architecture", "a text");
+        dpe_json_expected(&source->reader, "general.architecture", "a text");
         return source->reader.status;
     }
     for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
-        if (n == strlen(architectures[i]) && memcmp(text, architectures[i], n) == 0) {
+        if (strcmp(text, architectures[i]) == 0) {
             source->architecture = architectures[i];
             return DPE_OK;
         }
@@ -57,7 +56,7 @@ static dpe_status find_architecture(struct source *source, struct dpe_error *err
                     "does for llama, mistral3 and granite; write --format llama.cpp-flags, its "
                     "options for YaRN, "
                     "one scale or another base, or longrope for another runtime",
-                    source->gguf->path, dpe_json_quote(quoted, text, n));
+                    source->gguf->path, dpe_json_quote(quoted, text, strlen(text)));
 }
 
 /* The rest of a source whose file and reader are there. */
@@ -391,7 +390,7 @@ dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *fr
     DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *gguf = NULL;
     DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};
     DPE_TRY(dpe_gguf_open(from, &gguf, err));
-    struct source source = {.gguf = gguf, .reader = {.file = gguf, .err = err}};
+    struct source source = {.gguf = gguf, .reader = dpe_gguf_reader(gguf, err)};
     DPE_TRY(read_source(from, &source, err));
     double base = number_of(&source, "rope.freq_base", 10000.0);
     DPE_TRY(source.reader.status);

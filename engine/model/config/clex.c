@@ -1,25 +1,19 @@
 /* Frequencies of CLEX (Chen et al. 2024) as its released code has them: the logarithms of the
  * frequencies at t times the trained length are those at 1 plus an integral over a network, by the
  * 3/8 rule of Runge and Kutta. Here in double. */
-#include "engine/model/config/rope_network.h"
+#include "engine/model/config/clex.h"
 #include "engine/text/json.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_FACTOR, STEP, WIDTH, TANH, LOG_SCALE };
-
-struct clex {
-    int64_t n, width;        /* pairs; of the hidden layer */
-    bool tanh;               /* its activation; else silu */
-    const double *up, *down; /* [n][width], [width][n] */
-};
-
 /* How fast the logarithms x [n] change at t, to out [n]; room [n + width]. */
-static void slope(const struct clex *clex, double t, const double *x, double *room, double *out)
+static void slope(const struct dpe_clex *clex, double t, const double *x, double *room, double *out)
 {
     const double base = 10000.0; /* the released code's, whatever the model's is */
     int64_t n = clex->n;
+    const double *up = clex->values + n;
+    const double *down = up + n * clex->width;
     double d = 2.0 * (double)n;
     double alpha = t < 1.0 ? 1.0 : 2.0 * t - 1.0;
     double *hidden = room + n;
@@ -33,19 +27,19 @@ static void slope(const struct clex *clex, double t, const double *x, double *ro
     memset(hidden, 0, (size_t)clex->width * sizeof *hidden);
     for (int64_t j = 0; j < n; j++) {
         for (int64_t w = 0; w < clex->width; w++) {
-            hidden[w] += room[j] * clex->up[j * clex->width + w];
+            hidden[w] += room[j] * up[j * clex->width + w];
         }
     }
     for (int64_t w = 0; w < clex->width; w++) {
         double h = clex->tanh ? tanh(hidden[w]) : hidden[w] / (1.0 + exp(-hidden[w]));
         for (int64_t j = 0; j < n; j++) {
-            out[j] += h * clex->down[w * n + j];
+            out[j] += h * down[w * n + j];
         }
     }
 }
 
 /* One step of length h from t; k [4][n], at [n]. */
-static void step(const struct clex *clex, double t, double h, double *x, double *k, double *at,
+static void step(const struct dpe_clex *clex, double t, double h, double *x, double *k, double *at,
                  double *room)
 {
     int64_t n = clex->n;
@@ -71,31 +65,26 @@ static void step(const struct clex *clex, double t, double h, double *x, double 
     }
 }
 
-static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n, int64_t trained,
-                              int64_t length, double *inv_freq, double *attention_factor,
-                              struct dpe_error *err)
+dpe_status dpe_clex_frequencies(const struct dpe_clex *clex, int64_t n, int64_t trained,
+                                int64_t length, double *inv_freq, double *attention_factor,
+                                struct dpe_error *err)
 {
-    const double *settings = network->settings;
-    const double *first = network->values;
-    if (first == NULL || n != network->tensors[0].cols || n < 2 || trained < 2) {
+    if (clex == NULL || clex->values == NULL || n != clex->n || n < 2 || trained < 2) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "rope scaling: clex expects the network among the weights, heads of 4 or "
                         "more components and a trained length of 2 or more");
     }
-    struct clex clex = {.n = n, .width = (int64_t)settings[WIDTH], .tanh = settings[TANH] != 0.0};
-    clex.up = first + n;
-    clex.down = clex.up + n * clex.width;
-    double t = fmin(ceil((double)length / (double)trained), floor(settings[MAX_FACTOR]));
+    double t = fmin(ceil((double)length / (double)trained), floor(clex->most));
     DPE_OWNED double *x = NULL;
-    DPE_TRY(DPE_NEW(&x, (size_t)(7 * n + clex.width), err,
+    DPE_TRY(DPE_NEW(&x, (size_t)(7 * n + clex->width), err,
                     "rope scaling: out of memory for the network of clex"));
     for (int64_t j = 0; j < n; j++) {
-        x[j] = log(first[j]);
+        x[j] = log(clex->values[j]);
     }
-    int64_t steps = t > 1.0 ? (int64_t)ceil((t - 1.0) / settings[STEP] - 1e-9) : 0;
+    int64_t steps = t > 1.0 ? (int64_t)ceil((t - 1.0) / clex->step - 1e-9) : 0;
     for (int64_t i = 0; i < steps; i++) {
         double h = (t - 1.0) / (double)steps;
-        step(&clex, 1.0 + h * (double)i, h, x, x + n, x + 5 * n, x + 6 * n);
+        step(clex, 1.0 + h * (double)i, h, x, x + n, x + 5 * n, x + 6 * n);
     }
     for (int64_t j = 0; j < n; j++) {
         inv_freq[j] = exp(x[j]);
@@ -107,19 +96,18 @@ static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n,
         }
     }
     *attention_factor = 1.0;
-    if (settings[LOG_SCALE] != 0.0) {
+    if (clex->log_scale) {
         double keys = length > 2 ? (double)length : 2.0;
         *attention_factor = sqrt(log(keys) / log((double)trained));
     }
     return DPE_OK;
 }
 
-struct dpe_rope_network *dpe_rope_network_clex(struct dpe_json_reader *top,
-                                               struct dpe_json_reader *rope, int64_t n)
+struct dpe_clex *dpe_clex_read(struct dpe_json_reader *top, struct dpe_json_reader *rope, int64_t n)
 {
     const struct dpe_json_bound times = {1.0, true, true, 1024.0};
     const struct dpe_json_bound small = {0.0, false, true, 1.0};
-    struct dpe_rope_network *clex = dpe_alloc_zero(1, sizeof *clex);
+    struct dpe_clex *clex = dpe_alloc_zero(1, sizeof *clex);
     if (clex == NULL) {
         rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
         return NULL;
@@ -136,14 +124,11 @@ struct dpe_rope_network *dpe_rope_network_clex(struct dpe_json_reader *top,
     } else if (rope->status == DPE_OK && !is_tanh && strcmp(act, "silu") != 0) {
         dpe_json_expected(rope, "act", "tanh or silu");
     }
-    int64_t width = (int64_t)(wide * 2.0 * (double)n);
-    *clex = (struct dpe_rope_network){
-        .settings = {most, dt, (double)width, is_tanh, dpe_json_bool(top, "log_scale", true)},
-        .tensors = {{"clex_layer.inv_freq", 0, n},
-                    {"clex_layer.proj_func.ode_up_proj", n, width},
-                    {"clex_layer.proj_func.ode_down_proj", width, n}},
-        .n_values = n + 2 * n * width,
-        .frequencies = frequencies,
-    };
+    *clex = (struct dpe_clex){.most = most,
+                              .step = dt,
+                              .n = n,
+                              .width = (int64_t)(wide * 2.0 * (double)n),
+                              .tanh = is_tanh,
+                              .log_scale = dpe_json_bool(top, "log_scale", true)};
     return clex;
 }

@@ -9,7 +9,6 @@
 
 #include "engine/model/config/family.h"
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/config/rope_network.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {
@@ -388,8 +387,7 @@ static void one_of(struct dpe_json_reader *inner, const char *key, const char *f
     }
 }
 
-/* Which quantised weights these are: the tensors say how they are packed (weights_packed.c); those
- * of 8-bit floats are read with their scales (weights_copies.c). */
+/* Which quantised weights these are: the tensors say how they are packed (weights_packed.c). */
 static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *config)
 {
     json_t *object = dpe_json_object(top, "quantization_config");
@@ -412,6 +410,8 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
             dpe_json_expected(&inner, "bits", "2, 3, 4 or 8");
         }
         one_of(&inner, "checkpoint_format", "gptq", " gptq gptq_v2 ");
+        config->zeros_whole =
+            strcmp(dpe_json_string(&inner, "checkpoint_format", ""), "gptq_v2") == 0;
     } else if (inner.status == DPE_OK && strcmp(method, "awq") == 0) {
         dpe_json_integer(&inner, "bits", 4, 4, 4);
         one_of(&inner, "version", "gemm", " gemm GEMM ");

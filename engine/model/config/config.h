@@ -18,10 +18,10 @@ enum dpe_rope_type {
     DPE_ROPE_YARN,
     DPE_ROPE_LONGROPE,
     DPE_ROPE_LLAMA3,
-    DPE_ROPE_NETWORK, /**< frequencies of a network among the weights */
+    DPE_ROPE_NETWORK, /**< frequencies of a network among the weights (clex.h) */
 };
 
-struct dpe_rope_network;
+struct dpe_clex;
 
 /** The rotation in config.json; fields that a type does not use hold NaN. Source of
  *  the meaning of each: methods as in transformers' modeling_rope_utils. */
@@ -39,7 +39,7 @@ struct dpe_rope_config {
                                              when absent */
     double *short_factor, *long_factor; /**< longrope, [n_pairs], owned by the model; or NULL */
     bool divided; /**< yarn: the lists divide its frequencies too (GGUF files) */
-    struct dpe_rope_network *network; /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
+    struct dpe_clex *network; /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
     double partial_rotary_factor;     /**< share of the head that rotates */
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
@@ -179,6 +179,7 @@ struct dpe_config {
                              they are blocks or mixed */
     int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its
                              shape */
+    bool zeros_whole;     /**< GPTQ's zero points are stored as they are, not less 1 */
     uint32_t blocks;      /**< bit t: some matrices are in blocks of type t (GGUF) */
     int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };

@@ -1,7 +1,7 @@
 /* The rotation in config.json, in either of its two schemas. */
+#include "engine/model/config/clex.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
-#include "engine/model/config/rope_network.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,21 +15,50 @@
 #define MOST_POSITION 0x1p31
 
 /* By enum dpe_rope_type. */
-static const struct {
-    const char *name;
-    dpe_rope_network_read *network;
-} rope_types[] = {{"default"},
-                  {"linear"},
-                  {"dynamic"},
-                  {"yarn"},
-                  {"longrope"},
-                  {"llama3"},
-                  {"clex", dpe_rope_network_clex}};
+static const char *const rope_types[] = {"default",  "linear", "dynamic", "yarn",
+                                         "longrope", "llama3", "clex"};
 enum { N_ROPE_TYPES = sizeof rope_types / sizeof rope_types[0] };
+
+#define OF(type) (1U << DPE_ROPE_##type)
+#define NUMBER(called, member, types, ...)                                                         \
+    {                                                                                              \
+        called, offsetof(struct dpe_rope_config, member), types, __VA_ARGS__                       \
+    }
+/* Numbers of a rotation: the types that read them, the range, and what stands for an absent one.
+ * Those without a type have readers of their own. */
+static const struct number {
+    const char *name;
+    size_t at;
+    unsigned types;
+    struct dpe_json_bound bound;
+    double usual;
+} members[] = {
+    NUMBER("rope_theta", theta, 0, {0}, 0.0),
+    NUMBER("factor", factor, 0, {0}, 0.0),
+    NUMBER("original_max_position_embeddings", original_max_position, 0, {0}, 0.0),
+    NUMBER("attention_factor", attention_factor, OF(YARN) | OF(LONGROPE),
+           {LEAST_FACTOR, true, false, MOST_FACTOR}, NAN),
+    NUMBER("short_mscale", short_mscale, OF(LONGROPE), {LEAST_FACTOR, true, false, MOST_FACTOR},
+           NAN),
+    NUMBER("long_mscale", long_mscale, OF(LONGROPE), {LEAST_FACTOR, true, false, MOST_FACTOR}, NAN),
+    NUMBER("beta_fast", beta_fast, OF(YARN), {0.0, false, false, MOST_FACTOR}, 32.0),
+    NUMBER("beta_slow", beta_slow, OF(YARN), {0.0, false, false, MOST_FACTOR}, 1.0),
+    NUMBER("mscale", mscale, OF(YARN), {0.0, true, false, MOST_FACTOR}, NAN),
+    NUMBER("mscale_all_dim", mscale_all_dim, OF(YARN), {0.0, true, false, MOST_FACTOR}, NAN),
+    NUMBER("low_freq_factor", low_freq_factor, OF(LLAMA3), {0.0, false, true, MOST_FACTOR}, NAN),
+    NUMBER("high_freq_factor", high_freq_factor, OF(LLAMA3), {0.0, false, true, MOST_FACTOR}, NAN),
+    NUMBER("partial_rotary_factor", partial_rotary_factor, 0, {0}, 0.0),
+};
+enum { N_MEMBERS = sizeof members / sizeof members[0] };
+
+static double *number_of(struct dpe_rope_config *rope, const struct number *number)
+{
+    return (double *)(void *)((char *)rope + number->at);
+}
 
 const char *dpe_rope_name(enum dpe_rope_type type)
 {
-    return rope_types[type].name;
+    return rope_types[type];
 }
 
 /* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
@@ -54,10 +83,10 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3, boo
     }
     char what[192] = "one of ";
     for (int i = 0; i < N_ROPE_TYPES; i++) {
-        if (strcmp(rope_types[i].name, name) == 0) {
+        if (strcmp(rope_types[i], name) == 0) {
             return (enum dpe_rope_type)i;
         }
-        dpe_append(what, sizeof what, "%s%s", i > 0 ? ", " : "", rope_types[i].name);
+        dpe_append(what, sizeof what, "%s%s", i > 0 ? ", " : "", rope_types[i]);
     }
     dpe_append(what, sizeof what, " (write the one whose formula a vendor's own name stands for)");
     dpe_json_expected(rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
@@ -108,53 +137,32 @@ static double read_original(struct dpe_json_reader *top, struct dpe_json_reader 
     return dpe_json_number(rope, key, bound, (double)NAN);
 }
 
-/* NAN when there is none. */
-static double read_attention_factor(struct dpe_json_reader *rope)
+/* What the rotation's type has. */
+static void read_numbers(struct dpe_json_reader *rope, int64_t n_pairs, struct dpe_rope_config *out)
 {
-    const struct dpe_json_bound bound = {LEAST_FACTOR, true, false, MOST_FACTOR};
-    return dpe_json_number(rope, "attention_factor", bound, (double)NAN);
-}
-
-static void read_yarn(struct dpe_json_reader *rope, int64_t n_pairs, struct dpe_rope_config *out)
-{
-    const struct dpe_json_bound positive = {0.0, false, false, MOST_FACTOR};
-    const struct dpe_json_bound not_negative = {0.0, true, false, MOST_FACTOR};
-    out->beta_fast = dpe_json_number(rope, "beta_fast", positive, 32.0);
-    out->beta_slow = dpe_json_number(rope, "beta_slow", positive, 1.0);
-    out->attention_factor = read_attention_factor(rope);
-    /* 0 means "not given" in the reference. */
-    out->mscale = dpe_json_number(rope, "mscale", not_negative, (double)NAN);
-    out->mscale_all_dim = dpe_json_number(rope, "mscale_all_dim", not_negative, (double)NAN);
-    out->mscale = out->mscale == 0.0 ? (double)NAN : out->mscale;
-    out->mscale_all_dim = out->mscale_all_dim == 0.0 ? (double)NAN : out->mscale_all_dim;
-    out->truncate = dpe_json_bool(rope, "truncate", true);
-    /* Written by gguf_config.c alone: transformers' yarn has no lists. */
-    out->divided = dpe_json_member(rope, "gguf_short_factor") != NULL;
-    if (out->divided) {
-        out->short_factor = read_list(rope, "gguf_short_factor", n_pairs);
-        out->long_factor = read_list(rope, "gguf_long_factor", n_pairs);
+    for (const struct number *at = members; at < members + N_MEMBERS; at++) {
+        if ((at->types >> out->type & 1U) != 0) {
+            *number_of(out, at) = dpe_json_number(rope, at->name, at->bound, at->usual);
+        }
     }
-}
-
-static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *out)
-{
-    const struct dpe_json_bound required = {0.0, false, true, MOST_FACTOR};
-    out->low_freq_factor = dpe_json_number(rope, "low_freq_factor", required, (double)NAN);
-    out->high_freq_factor = dpe_json_number(rope, "high_freq_factor", required, (double)NAN);
-    if (rope->status == DPE_OK && !(out->high_freq_factor > out->low_freq_factor)) {
+    if (out->type == DPE_ROPE_YARN) {
+        /* 0 means "not given" in the reference. */
+        out->mscale = out->mscale == 0.0 ? (double)NAN : out->mscale;
+        out->mscale_all_dim = out->mscale_all_dim == 0.0 ? (double)NAN : out->mscale_all_dim;
+        out->truncate = dpe_json_bool(rope, "truncate", true);
+        /* Written by gguf_config.c alone: transformers' yarn has no lists. */
+        out->divided = dpe_json_member(rope, "gguf_short_factor") != NULL;
+    }
+    if (out->divided || out->type == DPE_ROPE_LONGROPE) {
+        out->short_factor =
+            read_list(rope, out->divided ? "gguf_short_factor" : "short_factor", n_pairs);
+        out->long_factor =
+            read_list(rope, out->divided ? "gguf_long_factor" : "long_factor", n_pairs);
+    }
+    if (out->type == DPE_ROPE_LLAMA3 && rope->status == DPE_OK &&
+        !(out->high_freq_factor > out->low_freq_factor)) {
         dpe_json_expected(rope, "high_freq_factor", "more than low_freq_factor");
     }
-}
-
-static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
-                          struct dpe_rope_config *out)
-{
-    const struct dpe_json_bound mscale = {LEAST_FACTOR, true, false, MOST_FACTOR};
-    out->attention_factor = read_attention_factor(rope);
-    out->short_mscale = dpe_json_number(rope, "short_mscale", mscale, (double)NAN);
-    out->long_mscale = dpe_json_number(rope, "long_mscale", mscale, (double)NAN);
-    out->short_factor = read_list(rope, "short_factor", n_pairs);
-    out->long_factor = read_list(rope, "long_factor", n_pairs);
 }
 
 /* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
@@ -313,7 +321,6 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
         out->type = DPE_ROPE_DEFAULT;
         out->theta *= pow(alpha, d > 2.0 ? d / (d - 2.0) : 1.0);
     }
-    dpe_rope_network_read *network = rope_types[out->type].network;
     /* The ratio of the two lengths stands in for a missing factor where both are known. */
     bool needs_original = out->type == DPE_ROPE_YARN || out->type == DPE_ROPE_LONGROPE ||
                           out->type == DPE_ROPE_LLAMA3;
@@ -325,21 +332,17 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
     }
     if (out->type != DPE_ROPE_DEFAULT) {
         bool ratio = out->type == DPE_ROPE_LONGROPE || out->type == DPE_ROPE_YARN;
-        const struct dpe_json_bound factor = {1.0, true, !ratio && network == NULL, MOST_FACTOR};
+        const struct dpe_json_bound factor = {1.0, true, !ratio && out->type != DPE_ROPE_NETWORK,
+                                              MOST_FACTOR};
         out->factor = dpe_json_number(rope, "factor", factor, (double)NAN);
         if (ratio && isnan(out->factor) && isnan(out->original_max_position)) {
             dpe_json_expected(rope, "factor",
                               "a number, or original_max_position_embeddings to derive it from");
         }
     }
-    if (out->type == DPE_ROPE_YARN) {
-        read_yarn(rope, dpe_config_pairs(config), out);
-    } else if (out->type == DPE_ROPE_LLAMA3) {
-        read_llama3(rope, out);
-    } else if (out->type == DPE_ROPE_LONGROPE) {
-        read_longrope(rope, dpe_config_pairs(config), out);
-    } else if (network != NULL) {
-        out->network = network(top, rope, dpe_config_pairs(config));
+    read_numbers(rope, dpe_config_pairs(config), out);
+    if (out->type == DPE_ROPE_NETWORK) {
+        out->network = dpe_clex_read(top, rope, dpe_config_pairs(config));
     }
 }
 
@@ -421,44 +424,29 @@ static bool same_list(const double *a, const double *b, int64_t n)
 }
 
 /* The first member in which two rotations differ, NULL: they are the same. */
-static const char *difference(const struct dpe_config *a, const struct dpe_config *b)
+static const char *difference(struct dpe_config *a, struct dpe_config *b)
 {
-    const struct dpe_rope_config *x = &a->rope;
-    const struct dpe_rope_config *y = &b->rope;
-    const struct {
-        const char *name;
-        double x, y;
-    } numbers[] = {
-        {"rope_type", (double)x->type, (double)y->type},
-        {"rope_theta", x->theta, y->theta},
-        {"factor", x->factor, y->factor},
-        {"original_max_position_embeddings", x->original_max_position, y->original_max_position},
-        {"attention_factor", x->attention_factor, y->attention_factor},
-        {"short_mscale", x->short_mscale, y->short_mscale},
-        {"long_mscale", x->long_mscale, y->long_mscale},
-        {"beta_fast", x->beta_fast, y->beta_fast},
-        {"beta_slow", x->beta_slow, y->beta_slow},
-        {"mscale", x->mscale, y->mscale},
-        {"mscale_all_dim", x->mscale_all_dim, y->mscale_all_dim},
-        {"truncate", x->truncate, y->truncate},
-        {"low_freq_factor", x->low_freq_factor, y->low_freq_factor},
-        {"high_freq_factor", x->high_freq_factor, y->high_freq_factor},
-        {"partial_rotary_factor", x->partial_rotary_factor, y->partial_rotary_factor},
-        {"llama_4_scaling_beta", a->query_growth, b->query_growth},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (!same(numbers[i].x, numbers[i].y)) {
-            return numbers[i].name;
+    struct dpe_rope_config *x = &a->rope;
+    struct dpe_rope_config *y = &b->rope;
+    if (x->type != y->type) {
+        return "rope_type";
+    }
+    for (const struct number *at = members; at < members + N_MEMBERS; at++) {
+        if (!same(*number_of(x, at), *number_of(y, at))) {
+            return at->name;
         }
     }
     int64_t n = dpe_config_pairs(a);
-    const struct dpe_rope_network *p = x->network;
-    const struct dpe_rope_network *q = y->network;
-    bool network = p == NULL || same_list(p->settings, q->settings, DPE_NETWORK_SETTINGS);
-    return !same_list(x->short_factor, y->short_factor, n) ? "short_factor"
-           : !same_list(x->long_factor, y->long_factor, n) ? "long_factor"
-           : !network                                      ? "the network's numbers"
-                                                           : NULL;
+    const struct dpe_clex *p = x->network;
+    const struct dpe_clex *q = y->network;
+    bool network = p == NULL || (p->most == q->most && p->step == q->step && p->width == q->width &&
+                                 p->tanh == q->tanh && p->log_scale == q->log_scale);
+    return x->truncate != y->truncate                        ? "truncate"
+           : a->query_growth != b->query_growth              ? "llama_4_scaling_beta"
+           : !same_list(x->short_factor, y->short_factor, n) ? "short_factor"
+           : !same_list(x->long_factor, y->long_factor, n)   ? "long_factor"
+           : !network                                        ? "the network's numbers"
+                                                             : NULL;
 }
 
 /* A second reading of the rotation, `block` in place of the first; *config is a copy to release. */

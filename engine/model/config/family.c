@@ -121,6 +121,11 @@ static const struct dpe_family_recurrent recurrent_olmo_hybrid = {.layout = DPE_
                                                                   .aliases = aliases_olmo_hybrid,
                                                                   .eps = 1e-5};
 
+/* A family of more than texts, whose language model is of another. */
+#define HOLDS_TEXT(type, class, inside)                                                            \
+    {                                                                                              \
+        .model_type = (type), .architecture = (class), .text = (inside)                            \
+    }
 static const struct dpe_family families[] = {
     {
         .model_type = "llama",
@@ -157,11 +162,7 @@ static const struct dpe_family families[] = {
         .experts = DPE_EXPERTS_APART,
         .defaults = {.extended = 40960, .trained = 32768},
     },
-    {
-        .model_type = "qwen3_5",
-        .architecture = "Qwen3_5ForConditionalGeneration",
-        .text = "qwen3_5_text",
-    },
+    HOLDS_TEXT("qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"),
     {
         .model_type = "qwen3_5_text",
         .architecture = "Qwen3_5ForCausalLM",
@@ -176,11 +177,7 @@ static const struct dpe_family families[] = {
                      .max_position = 32768,
                      .partial_rotary = 0.25},
     },
-    {
-        .model_type = "qwen3_5_moe",
-        .architecture = "Qwen3_5MoeForConditionalGeneration",
-        .text = "qwen3_5_moe_text",
-    },
+    HOLDS_TEXT("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"),
     {
         .model_type = "qwen3_5_moe_text",
         .architecture = "Qwen3_5MoeForCausalLM",
@@ -348,11 +345,7 @@ static const struct dpe_family families[] = {
         .full_still = true,
         .defaults = {.window = 4096, .tied = true},
     },
-    {
-        .model_type = "llama4",
-        .architecture = "Llama4ForConditionalGeneration",
-        .text = "llama4_text",
-    },
+    HOLDS_TEXT("llama4", "Llama4ForConditionalGeneration", "llama4_text"),
     {
         .model_type = "llama4_text",
         .architecture = "Llama4ForCausalLM",
@@ -376,11 +369,7 @@ static const struct dpe_family families[] = {
                      .window = 8192,
                      .theta = 5e5},
     },
-    {
-        .model_type = "mistral3",
-        .architecture = "Mistral3ForConditionalGeneration",
-        .text = "mistral",
-    },
+    HOLDS_TEXT("mistral3", "Mistral3ForConditionalGeneration", "mistral"),
     {
         .model_type = "ministral3",
         .architecture = "Ministral3ForCausalLM",
@@ -409,11 +398,7 @@ static const struct dpe_family families[] = {
         .window_pattern = 2,
         .defaults = {.window = 4096, .head_dim = 256, .tied = true},
     },
-    {
-        .model_type = "gemma3",
-        .architecture = "Gemma3ForConditionalGeneration",
-        .text = "gemma3_text",
-    },
+    HOLDS_TEXT("gemma3", "Gemma3ForConditionalGeneration", "gemma3_text"),
     {
         .model_type = "gemma3_text",
         .architecture = "Gemma3ForCausalLM",
@@ -437,11 +422,7 @@ static const struct dpe_family families[] = {
                      .local_theta = 1e4,
                      .tied = true},
     },
-    {
-        .model_type = "gemma4",
-        .architecture = "Gemma4ForConditionalGeneration",
-        .text = "gemma4_text",
-    },
+    HOLDS_TEXT("gemma4", "Gemma4ForConditionalGeneration", "gemma4_text"),
     {
         .model_type = "gemma4_text",
         .architecture = "Gemma4ForCausalLM",

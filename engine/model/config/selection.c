@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 static const int64_t MOST = INT64_C(1) << 31;
 
@@ -73,17 +72,6 @@ static double as_number(double score)
     return isnan(score) ? -(double)INFINITY : score + 0.0;
 }
 
-/* The score as bits that grow with it. */
-static uint64_t ordered(double score)
-{
-    union {
-        double number;
-        uint64_t bits;
-    } same = {.number = as_number(score)};
-    const uint64_t sign = UINT64_C(1) << 63;
-    return (same.bits & sign) != 0 ? ~same.bits : same.bits | sign;
-}
-
 void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t n)
 {
     for (int64_t i = 0; i < s->first && i < n; i++) {
@@ -91,92 +79,53 @@ void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t
     }
 }
 
-/* The first digits of the k-th best score, from the highest on until as many scores begin with them
- * as are still to be taken, or the score is known. */
-struct least {
-    uint64_t digits, known; /* and which bits of a score they are */
-    int64_t taken;          /* of the scores that begin so */
-};
-
-static struct least find_least(const double *scores, int64_t n, int64_t k)
+/* Of equal scores the later one is worse. */
+static bool is_worse(const double *scores, int32_t a, int32_t b)
 {
-    enum { BITS = 8, VALUES = 1 << BITS };
-    struct least least = {.taken = k};
-    for (int shift = 64 - BITS; shift >= 0; shift -= BITS) {
-        int32_t counts[VALUES] = {0};
-        for (int64_t i = 0; i < n; i++) {
-            uint64_t score = ordered(scores[i]);
-            counts[score >> shift & (VALUES - 1)] += (score & least.known) == least.digits;
-        }
-        uint64_t digit = VALUES - 1;
-        for (; counts[digit] < least.taken; digit--) {
-            least.taken -= counts[digit];
-        }
-        least.digits |= digit << shift;
-        least.known |= (uint64_t)(VALUES - 1) << shift;
-        if (counts[digit] == least.taken) {
+    const double x = as_number(scores[a]);
+    const double y = as_number(scores[b]);
+    return x < y || (x == y && a > b);
+}
+
+/* Puts the one at `at` to its place in a heap of n, of which the first is the worst. */
+static void sink(const double *scores, int32_t *heap, int64_t n, int64_t at)
+{
+    const int32_t moved = heap[at];
+    for (int64_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        child += child + 1 < n && is_worse(scores, heap[child + 1], heap[child]);
+        if (is_worse(scores, moved, heap[child])) {
             break;
         }
+        heap[at] = heap[child];
+        at = child;
     }
-    return least;
-}
-
-static int64_t choose_by_digits(const double *scores, int64_t n, int64_t k, int32_t *chosen)
-{
-    struct least least = find_least(scores, n, k);
-    int64_t kept = 0;
-    for (int64_t i = 0; i < n && kept < k; i++) {
-        uint64_t digits = ordered(scores[i]) & least.known;
-        bool equal = digits == least.digits && least.taken > 0;
-        least.taken -= equal;
-        if (equal || digits > least.digits) {
-            chosen[kept++] = (int32_t)i;
-        }
-    }
-    return kept;
-}
-
-/* Which of `kept` chosen ones is the worst, of equal ones the last. */
-static int64_t worst(const double *scores, const int32_t *chosen, int64_t kept)
-{
-    int64_t at = 0;
-    for (int64_t j = 1; j < kept; j++) {
-        at = as_number(scores[chosen[j]]) <= as_number(scores[chosen[at]]) ? j : at;
-    }
-    return at;
-}
-
-/* Reads the scores once, but all that is chosen again for each better one. */
-static int64_t choose_few(const double *scores, int64_t n, int64_t k, int32_t *chosen)
-{
-    int64_t kept = 0;
-    int64_t out = 0;
-    double least = -(double)INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        if (kept == k) {
-            if (!(scores[i] > least)) {
-                continue;
-            }
-            memmove(chosen + out, chosen + out + 1, (size_t)(kept - out - 1) * sizeof *chosen);
-            kept--;
-        }
-        chosen[kept++] = (int32_t)i;
-        if (kept == k) {
-            out = worst(scores, chosen, kept);
-            least = as_number(scores[chosen[out]]);
-        }
-    }
-    return kept;
+    heap[at] = moved;
 }
 
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
 {
-    enum { FEW = 16 };
-    if (k == 0) {
-        return 0;
+    const int64_t kept = dpe_least(n, k);
+    for (int64_t i = 0; i < kept; i++) {
+        chosen[i] = (int32_t)i;
     }
-    return k <= FEW || n <= k ? choose_few(scores, n, k, chosen)
-                              : choose_by_digits(scores, n, k, chosen);
+    for (int64_t i = kept / 2; kept < n && i-- > 0;) {
+        sink(scores, chosen, kept, i);
+    }
+    double least = kept > 0 ? as_number(scores[chosen[0]]) : 0.0;
+    for (int64_t i = kept; kept > 0 && i < n; i++) {
+        if (scores[i] > least) {
+            chosen[0] = (int32_t)i;
+            sink(scores, chosen, kept, 0);
+            least = as_number(scores[chosen[0]]);
+        }
+    }
+    const int32_t last = kept > 0 ? chosen[0] : 0;
+    for (int64_t i = 0, at = 0; at < kept && kept < n; i++) {
+        if (!is_worse(scores, (int32_t)i, last)) {
+            chosen[at++] = (int32_t)i;
+        }
+    }
+    return kept;
 }
 
 /* ---------------------------------------------------------------------------------------- runs */
@@ -310,19 +259,9 @@ double dpe_selection_work(const struct dpe_selection *s, int64_t n)
 
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
 {
-    switch (s->representative) {
-    case DPE_REPRESENT_MEAN:
-    case DPE_REPRESENT_ATTENDED:
-    case DPE_REPRESENT_WEIGHTED:
-    case DPE_REPRESENT_COMPRESSED:
-        return head_dim;
-    case DPE_REPRESENT_EXTREMES:
-        return 2 * head_dim;
-    case DPE_REPRESENT_KEYS:
-    case DPE_REPRESENT_PROBABILITY:
-        return 0;
-    }
-    return 0;
+    const bool none =
+        s->representative == DPE_REPRESENT_KEYS || s->representative == DPE_REPRESENT_PROBABILITY;
+    return none ? 0 : s->representative == DPE_REPRESENT_EXTREMES ? 2 * head_dim : head_dim;
 }
 
 uint64_t dpe_selection_mark_bytes(const struct dpe_selection *s, int64_t head_dim, int64_t n_heads,

@@ -30,9 +30,6 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
 /** A matrix, plain or packed; rows 0: a vector of `cols`. */
 dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
                     struct dpe_tensor *tensor);
-/** As dpe_bind_shape, of a tensor that was found. */
-dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
-                          const int64_t shape[3], struct dpe_tensor *tensor);
 /** One tensor of a layer, a weight or a bias, by its name in the layer and its suffix; `there`: the
  *  configuration has it. rows 0: a vector. */
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
@@ -43,6 +40,9 @@ dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *o
 
 /** Element `at` of a tensor's data as float, exact. */
 float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
+/** A vector as floats of the model's own, to change in *copy; NULL: the tensor is missing. */
+dpe_status dpe_bind_floats(struct dpe_binder *binder, const char *name, struct dpe_tensor *tensor,
+                           float **copy);
 /** A vector as factor · (shift + itself), in float. */
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor);
@@ -59,21 +59,12 @@ bool dpe_bind_is_part(const struct dpe_config *config, int64_t index, enum dpe_w
 /** All such weights of a layer. */
 dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index,
                           struct dpe_layer_weights *layer);
-/** A vector a as −e^a. */
-dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates);
-
-/** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row,
- * or one for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */
-dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
-                        const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
-
-/** The number that eight bits of F8_E4M3 are. */
-float dpe_bind_e4m3(unsigned char bits);
 
 /* weights_packed.c */
 
-/** The matrix NAME ("….weight") that the checkpoint holds packed, under names beside it; *found is
- * whether it does. The tensor is a copy in blocks of GGUF where these hold the same values, else in
+/** The matrix NAME ("….weight") that the checkpoint holds packed, under names beside it, or as
+ * F8_E4M3 with scales beside it (one, one for each row, or one for each block of
+ * dpe_config.fp8_block); *found is whether it does. The tensor is a copy in blocks of GGUF where these hold the same values, else in
  * bfloat16. DPE_BAD_DATA names file and tensor: another type or shape, groups that do not divide
  * the columns, zero points and groups out of range. */
 dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/config/clex.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
-#include "engine/model/config/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
 #include "engine/text/json.h"
 
@@ -75,21 +75,6 @@ static dpe_status take_data(struct dpe_binder *binder, const struct dpe_shard_te
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
 }
 
-/* A vector in blocks as float: its elements are looked at one by one. */
-static dpe_status widen_vector(struct dpe_binder *binder, const char *name,
-                               struct dpe_tensor *tensor)
-{
-    if (!dpe_dtype_blocks(tensor->dtype)) {
-        return DPE_OK;
-    }
-    float *copy = NULL;
-    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
-    dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, copy);
-    tensor->data = copy;
-    tensor->dtype = DPE_F32;
-    return DPE_OK;
-}
-
 dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
                           struct dpe_tensor *tensor)
 {
@@ -98,20 +83,10 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
         dpe_name_list_add(&binder->missing, name);
         return DPE_OK;
     }
-    return dpe_bind_found(binder, found, shape, tensor);
-}
-
-dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
-                          const int64_t shape[3], struct dpe_tensor *tensor)
-{
-    const char *name = found->name;
     int rank = shape[0] > 0 ? 3 : shape[1] > 0 ? 2 : 1;
     const int64_t *want = shape + (3 - rank);
     if (found->rank != rank || memcmp(found->shape, want, (size_t)rank * sizeof *want) != 0) {
         return bad_shape(binder, found, want, rank);
-    }
-    if (rank == 2 && strcmp(found->dtype, "F8_E4M3") == 0) {
-        return dpe_bind_fp8(binder, name, found, tensor);
     }
     if (!known_dtype(binder->model, found->dtype, &tensor->dtype)) {
         char quoted[96];
@@ -123,7 +98,11 @@ dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tens
     tensor->rows = rank == 3 ? shape[0] * shape[1] : rank == 2 ? shape[1] : 1;
     tensor->cols = shape[2];
     DPE_TRY(take_data(binder, found, tensor->dtype, &tensor->data));
-    return rank == 1 ? widen_vector(binder, name, tensor) : DPE_OK;
+    /* A vector in blocks as float: its elements are looked at one by one. */
+    float *copy = NULL;
+    return rank == 1 && dpe_dtype_blocks(tensor->dtype)
+               ? dpe_bind_floats(binder, name, tensor, &copy)
+               : DPE_OK;
 }
 
 dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
@@ -137,33 +116,6 @@ dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, i
 }
 
 /* -------------------------------------------------------------------------------------- layers */
-
-/* Where a checkpoint has a weight: a tensor of its own, or rows of one of several weights. */
-struct part {
-    const char *name; /* NULL: the family has no such weight */
-    int64_t first, whole;
-    bool fused;
-};
-
-static struct part part_of(const struct dpe_config *config, int64_t layer, enum dpe_weight which)
-{
-    const struct dpe_family *family = dpe_family_of(config);
-    int64_t q = config->n_heads * config->head_dim;
-    int64_t k = config->n_kv_heads * config->head_dim;
-    bool gates = which == DPE_WEIGHT_GATE || which == DPE_WEIGHT_UP;
-    if (family->gate_up_fused && gates) {
-        return (struct part){"mlp.gate_up_proj", which == DPE_WEIGHT_UP ? config->intermediate : 0,
-                             2 * config->intermediate, true};
-    }
-    if (family->qkv_fused &&
-        (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V)) {
-        int64_t first = which == DPE_WEIGHT_Q ? 0 : which == DPE_WEIGHT_K ? q : q + k;
-        return (struct part){"self_attn.qkv_proj", first, q + 2 * k, true};
-    }
-    struct dpe_layer_shape shape = dpe_layer_shape(config, layer, which);
-    return (struct part){dpe_layer_name(config, layer, which), 0, shape.vector ? 0 : shape.rows,
-                         false};
-}
 
 /* The name of a tensor of a layer in the checkpoint: another one, where it has that. */
 static void name_of(const struct dpe_binder *binder, int64_t index, const char *own,
@@ -208,9 +160,9 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
 {
     const struct dpe_config *config = &binder->model->config;
     struct dpe_layer_shape shape = dpe_layer_shape(config, index, which);
-    struct part part = part_of(config, index, which);
+    const char *own = dpe_layer_name(config, index, which);
     struct dpe_tensor *weight = &layer->weight[which];
-    if (part.name == NULL) {
+    if (own == NULL) {
         return DPE_OK;
     }
     const bool norm = which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM;
@@ -221,16 +173,9 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
         (which == DPE_WEIGHT_K || which == DPE_WEIGHT_V || which == DPE_WEIGHT_K_NORM)) {
         return DPE_OK; /* published files have some, which nothing reads */
     }
-    DPE_TRY(dpe_bind_part(binder, index, part.name, dpe_layer_bare(which) ? "" : ".weight",
-                          part.whole, shape.cols, shape.rows > 0, weight));
-    if (part.fused) {
-        if (weight->data != NULL) {
-            weight->data = dpe_tensor_at(weight, part.first * shape.cols);
-            weight->rows = shape.rows;
-        }
-        return DPE_OK;
-    }
-    return dpe_bind_part(binder, index, part.name, ".bias", 0, shape.bias, shape.bias > 0,
+    DPE_TRY(dpe_bind_part(binder, index, own, dpe_layer_bare(which) ? "" : ".weight",
+                          shape.vector ? 0 : shape.rows, shape.cols, shape.rows > 0, weight));
+    return dpe_bind_part(binder, index, own, ".bias", 0, shape.bias, shape.bias > 0,
                          &layer->bias[which]);
 }
 
@@ -418,24 +363,28 @@ static dpe_status check_layers_end(const struct dpe_binder *binder)
 }
 
 /* The values of the network that a rotation has; missing tensors are noted. */
-static dpe_status bind_network(struct dpe_binder *binder, struct dpe_rope_network *network)
+static dpe_status bind_network(struct dpe_binder *binder, struct dpe_clex *clex)
 {
-    if (network == NULL) {
+    if (clex == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(DPE_NEW(&network->values, (size_t)network->n_values, binder->err, "%s: out of memory",
-                    binder->model->folder));
-    double *next = network->values;
-    for (const struct dpe_network_tensor *part = network->tensors; part->name != NULL; part++) {
+    const struct {
+        const char *name;
+        int64_t rows, cols;
+    } parts[] = {{"clex_layer.inv_freq", 0, clex->n},
+                 {"clex_layer.proj_func.ode_up_proj", clex->n, clex->width},
+                 {"clex_layer.proj_func.ode_down_proj", clex->width, clex->n}};
+    DPE_TRY(DPE_NEW(&clex->values, (size_t)(clex->n + 2 * clex->n * clex->width), binder->err,
+                    "%s: out of memory", binder->model->folder));
+    double *next = clex->values;
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
         char name[96];
         struct dpe_tensor tensor = {0};
-        int64_t n = part->cols * (part->rows > 0 ? part->rows : 1);
-        snprintf(name, sizeof name, "%s%s", binder->prefix, part->name);
-        DPE_TRY(dpe_bind(binder, name, part->rows, part->cols, &tensor));
-        for (int64_t i = 0; i < n && tensor.data != NULL; i++) {
-            next[i] = (double)dpe_bind_element(&tensor, i);
+        snprintf(name, sizeof name, "%s%s", binder->prefix, parts[p].name);
+        DPE_TRY(dpe_bind(binder, name, parts[p].rows, parts[p].cols, &tensor));
+        for (int64_t i = 0; tensor.data != NULL && i < tensor.rows * tensor.cols; i++) {
+            *next++ = (double)dpe_bind_element(&tensor, i);
         }
-        next += n;
     }
     return DPE_OK;
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/halves.h"
 #include "engine/model/config/family.h"
 #include "engine/model/weights/bind_internal.h"
 
@@ -14,19 +13,30 @@ float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
     return value;
 }
 
+dpe_status dpe_bind_floats(struct dpe_binder *binder, const char *name, struct dpe_tensor *tensor,
+                           float **copy)
+{
+    *copy = NULL;
+    if (tensor->data == NULL) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof **copy, copy));
+    dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, *copy);
+    tensor->data = *copy;
+    tensor->dtype = DPE_F32;
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor)
 {
-    if (tensor->data == NULL || (shift == 0.0 && factor == 1.0)) {
-        return DPE_OK;
-    }
     float *copy = NULL;
-    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
-    for (int64_t i = 0; i < tensor->cols; i++) {
-        copy[i] = (float)(factor * (double)((float)shift + dpe_bind_element(tensor, i)));
+    if (shift != 0.0 || factor != 1.0) {
+        DPE_TRY(dpe_bind_floats(binder, name, tensor, &copy));
     }
-    tensor->data = copy;
-    tensor->dtype = DPE_F32;
+    for (int64_t i = 0; copy != NULL && i < tensor->cols; i++) {
+        copy[i] = (float)(factor * (double)((float)shift + copy[i]));
+    }
     return DPE_OK;
 }
 
@@ -130,8 +140,12 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     if (which == DPE_WEIGHT_ROUTER_NORM) {
         return dpe_bind_shift(binder, name, 0.0, 1.0 / sqrt((double)config->hidden), weight);
     }
-    if (which == DPE_WEIGHT_RATE) {
-        return dpe_family_of(config)->recurrent->rates ? DPE_OK : dpe_bind_rates(binder, weight);
+    if (which == DPE_WEIGHT_RATE && !dpe_family_of(config)->recurrent->rates) {
+        float *copy = NULL;
+        DPE_TRY(dpe_bind_floats(binder, name, weight, &copy));
+        for (int64_t i = 0; copy != NULL && i < weight->cols; i++) {
+            copy[i] = -expf(copy[i]);
+        }
     }
     if (!dpe_config_attends(config, index)) {
         return DPE_OK;
@@ -222,12 +236,15 @@ static struct dpe_tensor rows_of(const struct dpe_tensor *all, int64_t first, in
     return part;
 }
 
-/* All experts of a layer from tensors of all, [experts · inputs][outputs]. */
-static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts)
+/* All experts of a layer from tensors of all: matrices as the engine has them, all rows of gates
+ * before the others', or [inputs][outputs]. *found is whether the checkpoint is such. */
+static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts,
+                               bool *found)
 {
     const struct dpe_config *config = &binder->model->config;
     const char *own = dpe_family_names_of(config)->expert[0];
     const bool turns = dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
+    const bool as_here = dpe_family_of(config)->experts == DPE_EXPERTS_APART;
     int64_t n = config->n_experts;
     int64_t h = config->hidden;
     int64_t m = config->expert_width;
@@ -237,38 +254,43 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     struct dpe_tensor out_bias = {0};
     const struct {
         const char *name;
-        int64_t planes, rows, cols;
+        int64_t planes, outputs, inputs;
         struct dpe_tensor *tensor;
     } parts[] = {
-        {"gate_up_proj", n, h, 2 * m, &in},
-        {"down_proj", n, m, h, &out},
-        {"gate_up_proj_bias", 0, n, 2 * m, &in_bias},
-        {"down_proj_bias", 0, n, h, &out_bias},
+        {"gate_up_proj", n, 2 * m, h, &in},
+        {"down_proj", n, h, m, &out},
+        {"gate_up_proj_bias", 0, 2 * m, n, &in_bias},
+        {"down_proj_bias", 0, h, n, &out_bias},
     };
     for (size_t i = 0; i < (turns ? 4 : 2); i++) {
         char name[128];
-        bool found = false;
+        bool packed = false;
         snprintf(name, sizeof name, "%slayers.%lld.%s.%s", binder->prefix, (long long)index, own,
                  parts[i].name);
-        const int64_t shape[] = {parts[i].planes, parts[i].rows, parts[i].cols};
-        if (parts[i].planes > 0 && turns) {
-            DPE_TRY(dpe_bind_mxfp4(binder, name, n, parts[i].cols, parts[i].rows, parts[i].tensor,
-                                   &found));
+        *found = !as_here || dpe_shard_table_find(binder->table, name) != NULL || i > 0;
+        if (!*found) {
+            return DPE_OK;
         }
-        DPE_TRY(found ? DPE_OK : dpe_bind_shape(binder, name, shape, parts[i].tensor));
+        const int64_t shape[] = {parts[i].planes, as_here ? parts[i].outputs : parts[i].inputs,
+                                 as_here ? parts[i].inputs : parts[i].outputs};
+        if (parts[i].planes > 0 && turns) {
+            DPE_TRY(dpe_bind_mxfp4(binder, name, n, parts[i].outputs, parts[i].inputs,
+                                   parts[i].tensor, &packed));
+        }
+        DPE_TRY(packed ? DPE_OK : dpe_bind_shape(binder, name, shape, parts[i].tensor));
     }
     bool there = in.data != NULL && out.data != NULL &&
                  (!turns || (in_bias.data != NULL && out_bias.data != NULL));
     for (int64_t e = 0; there && e < n; e++) {
         struct dpe_expert *x = &experts[e];
-        if (in.dtype == DPE_MXFP4) { /* all rows of gates, then those of the others */
+        if (as_here || in.dtype == DPE_MXFP4) {
             x->gate = rows_of(&in, 2 * e * m, m);
             x->up = rows_of(&in, (2 * e + 1) * m, m);
         } else {
             DPE_TRY(cut_expert(binder, &in, e, 0, turns ? 2 : 1, m, h, &x->gate));
             DPE_TRY(cut_expert(binder, &in, e, turns ? 1 : m, turns ? 2 : 1, m, h, &x->up));
         }
-        if (out.dtype == DPE_MXFP4) {
+        if (as_here || out.dtype == DPE_MXFP4) {
             x->down = rows_of(&out, e * h, h);
         } else {
             DPE_TRY(cut_expert(binder, &out, e, 0, 1, h, m, &x->down));
@@ -283,37 +305,6 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     return DPE_OK;
 }
 
-/* All experts of a layer from two tensors whose matrices are as the engine has them; *found is
- * whether the checkpoint is such. */
-static dpe_status bind_planes(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts,
-                              bool *found)
-{
-    const struct dpe_config *config = &binder->model->config;
-    const int64_t n = config->n_experts;
-    const int64_t h = config->hidden;
-    const int64_t m = config->expert_width;
-    struct dpe_tensor in = {0};
-    struct dpe_tensor out = {0};
-    char name[128];
-    const char *own = dpe_family_names_of(config)->expert[0];
-    snprintf(name, sizeof name, "%slayers.%lld.%s.gate_up_proj", binder->prefix, (long long)index,
-             own);
-    *found = dpe_shard_table_find(binder->table, name) != NULL;
-    if (!*found) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, 2 * m, h}, &in));
-    snprintf(name, sizeof name, "%slayers.%lld.%s.down_proj", binder->prefix, (long long)index,
-             own);
-    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, h, m}, &out));
-    for (int64_t e = 0; in.data != NULL && out.data != NULL && e < n; e++) {
-        experts[e].gate = rows_of(&in, 2 * e * m, m);
-        experts[e].up = rows_of(&in, (2 * e + 1) * m, m);
-        experts[e].down = rows_of(&out, e * h, h);
-    }
-    return DPE_OK;
-}
-
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
                             struct dpe_layer_weights *layer)
 {
@@ -322,118 +313,9 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
     DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
                     "%s: no memory for %lld experts", binder->model->folder,
                     (long long)config->n_experts));
-    if (dpe_family_of(config)->experts != DPE_EXPERTS_APART) {
-        return bind_stacked(binder, index, layer->experts);
-    }
-    DPE_TRY(bind_planes(binder, index, layer->experts, &found));
+    DPE_TRY(bind_stacked(binder, index, layer->experts, &found));
     for (int64_t e = 0; !found && e < config->n_experts; e++) {
         DPE_TRY(bind_expert(binder, index, e, &layer->experts[e]));
     }
-    return DPE_OK;
-}
-
-/* ------------------------------------------------------------------- 8-bit floats with scales */
-
-/* As bfloat16: what the libraries that wrote them unpack them to. */
-
-/* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
- * no infinity. */
-float dpe_bind_e4m3(unsigned char bits)
-{
-    int exponent = (bits >> 3) & 15;
-    int fraction = bits & 7;
-    float size =
-        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
-    size = (bits & 127) == 127 ? NAN : size;
-    return (bits & 128) != 0 ? -size : size;
-}
-
-/* The scales of a matrix: one for so many rows and columns. */
-struct scales {
-    struct dpe_tensor tensor;
-    int64_t rows, cols; /* that a scale is for */
-};
-
-static const struct dpe_shard_tensor *find_scales(const struct dpe_binder *binder, const char *name)
-{
-    static const char *const endings[] = {"_scale", "_scale_inv"};
-    char scale[192];
-    const struct dpe_shard_tensor *found = NULL;
-    for (size_t i = 0; i < 2 && found == NULL; i++) {
-        snprintf(scale, sizeof scale, "%s%s", name, endings[i]);
-        found = dpe_shard_table_find(binder->table, scale);
-    }
-    return found;
-}
-
-static dpe_status bad_scales(const struct dpe_binder *binder, const char *name, const char *what)
-{
-    return dpe_fail(
-        binder->err, DPE_BAD_DATA,
-        "%s: tensor %s of type F8_E4M3: expected %s_scale or %s_scale_inv as F32, F16 or BF16 "
-        "with one number, one for each row, or one for each block of equal size; %s",
-        binder->model->folder, name, name, name, what);
-}
-
-/* How many of n lie in each of `parts` equal pieces, of which only the last may be shorter; 0: no
- * such number. */
-static int64_t piece(const struct dpe_binder *binder, int64_t n, int64_t parts, int at)
-{
-    int64_t size = binder->model->config.fp8_block[at];
-    size = size > 0 && parts == (n + size - 1) / size ? size : 0;
-    if (size == 0 && parts > 0 && n % parts == 0) {
-        size = n / parts;
-    }
-    return size;
-}
-
-static dpe_status read_scales(struct dpe_binder *binder, const char *name, int64_t rows,
-                              int64_t cols, struct scales *scales)
-{
-    const struct dpe_shard_tensor *found = find_scales(binder, name);
-    if (found == NULL) {
-        return bad_scales(binder, name, "found neither");
-    }
-    int64_t down = found->rank > 0 ? found->shape[0] : 1;
-    int64_t across = found->rank > 1 ? found->shape[1] : 1;
-    const int64_t whole[] = {0, found->rank > 1 ? down : 0, found->rank > 1 ? across : down};
-    scales->rows = found->rank > 2 ? 0 : piece(binder, rows, down, 0);
-    scales->cols = found->rank > 2 ? 0 : piece(binder, cols, across, 1);
-    if (scales->rows == 0 || scales->cols == 0 || dpe_dtype_named(found->dtype) > DPE_BF16) {
-        return bad_scales(binder, name, "found another shape or type");
-    }
-    if (found->rank == 0) {
-        /* A single number is no vector to the binder. */
-        struct dpe_shard_tensor one = *found;
-        one.rank = 1;
-        one.shape[0] = 1;
-        return dpe_bind_found(binder, &one, (const int64_t[]){0, 0, 1}, &scales->tensor);
-    }
-    return dpe_bind_found(binder, found, whole, &scales->tensor);
-}
-
-dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
-                        const struct dpe_shard_tensor *found, struct dpe_tensor *tensor)
-{
-    int64_t rows = found->shape[0];
-    int64_t cols = found->shape[1];
-    struct scales scales = {0};
-    float values[256];
-    DPE_TRY(read_scales(binder, name, rows, cols, &scales));
-    uint16_t *copy = NULL;
-    DPE_TRY(dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy, &copy));
-    for (int i = 0; i < 256; i++) {
-        values[i] = dpe_bind_e4m3((unsigned char)i);
-    }
-    const unsigned char *bytes = binder->model->shards[found->shard].map + found->begin;
-    int64_t across = (cols + scales.cols - 1) / scales.cols;
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < cols; c++) {
-            float scale =
-                dpe_bind_element(&scales.tensor, r / scales.rows * across + c / scales.cols);
-            copy[r * cols + c] = dpe_to_bf16(values[bytes[r * cols + c]] * scale);
-        }
-    }
-    *tensor = (struct dpe_tensor){.data = copy, .dtype = DPE_BF16, .rows = rows, .cols = cols};
     return DPE_OK;
 }

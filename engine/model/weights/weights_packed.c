@@ -1,15 +1,15 @@
-/* Matrices that a folder holds as packed integers or 4-bit floats with scales: GPTQ, AWQ,
- * compressed-tensors, ModelOpt's NVFP4, and the MXFP4 of gpt-oss. They become blocks of GGUF where
- * these mean the same to the last bit, else bfloat16. */
+/* Matrices that a folder holds as packed integers, or as floats of 4 or 8 bits, with scales: GPTQ,
+ * AWQ, compressed-tensors, ModelOpt's NVFP4, F8_E4M3, and the MXFP4 of gpt-oss. They become blocks
+ * of GGUF where these mean the same to the last bit, else bfloat16. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/halves.h"
 #include "engine/model/weights/bind_internal.h"
-#include "engine/text/json.h"
 
-enum layout { GPTQ, AWQ, ROWS, FP4 };
+enum layout { GPTQ, AWQ, ROWS, FP4, FP8 };
 
 /* A packed matrix of rows × cols; the numbers of a word are its 32 bits. */
 struct packed {
@@ -18,11 +18,13 @@ struct packed {
     enum layout layout;
     const struct dpe_shard_tensor *codes, *scales, *zeros, *order, *global;
     int64_t rows, cols, groups;
-    int64_t n_scales; /* in the file; one is for all */
-    bool by_row;      /* they stand by row, then group */
+    int64_t each, size; /* rows that a scale is for, columns of a group */
+    int64_t n_scales;   /* in the file; one is for all */
+    bool by_row;        /* they stand by row, then group */
     int bits;
-    int above;    /* GPTQ: added to a stored zero point */
-    float *scale; /* [groups][rows] */
+    float number[256]; /* of each code, before its zero point is taken away */
+    int above;         /* GPTQ: added to a stored zero point */
+    float *scale;      /* [groups][rows] */
     float *zero;
     int32_t *group; /* [cols] of each column */
     bool divides;   /* the global scale */
@@ -89,10 +91,35 @@ static uint32_t code(const struct packed *p, const unsigned char *bytes, int64_t
         return in_awq(bytes + c * p->rows / 2, r);
     case ROWS:
         return in_words(bytes + 4 * r * p->codes->shape[1], c, p->bits, 1);
+    case FP8:
+        return bytes[r * p->cols + c];
     case FP4:
         break;
     }
     return (unsigned)bytes[(r * p->cols + c) / 2] >> (c % 2 * 4) & 15U;
+}
+
+/* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
+ * no infinity. */
+static float of_e4m3(int bits)
+{
+    int exponent = (bits >> 3) & 15;
+    int fraction = bits & 7;
+    float size =
+        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    size = (bits & 127) == 127 ? NAN : size;
+    return (bits & 128) != 0 ? -size : size;
+}
+
+static void set_numbers(struct packed *p)
+{
+    static const float sizes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+    for (int i = 0; i < 256; i++) {
+        p->number[i] = p->layout == FP8   ? of_e4m3(i)
+                       : p->layout != FP4 ? (float)i
+                       : i % 16 > 7       ? -sizes[i % 8]
+                                          : sizes[i % 8];
+    }
 }
 
 /* ------------------------------------------------------------------------- what is beside them */
@@ -124,7 +151,7 @@ static dpe_status expect(const struct packed *p, const struct dpe_shard_tensor *
 /* Where the scale of a row and a group stands in the file. One number is for all. */
 static int64_t scale_at(const struct packed *p, int64_t r, int64_t g)
 {
-    return p->n_scales == 1 ? 0 : p->by_row ? r * p->groups + g : g * p->rows + r;
+    return p->n_scales == 1 ? 0 : p->by_row ? r / p->each * p->groups + g : g * p->rows + r;
 }
 
 /* The scales as floats, by group and row. */
@@ -136,7 +163,7 @@ static dpe_status read_scales(struct packed *p)
     if ((!fp8 && dtype > DPE_BF16) || (fp8 && p->layout != FP4)) {
         return bad(p, t, "expected scales as F32, F16 or BF16");
     }
-    int64_t first = p->by_row ? p->rows : p->groups;
+    int64_t first = p->by_row ? (p->rows + p->each - 1) / p->each : p->groups;
     int64_t second = p->by_row ? p->groups : p->rows;
     if (p->n_scales != 1 && (p->n_scales != first * second || t->shape[0] != first)) {
         return fp8 ? expect(p, t, t->dtype, first, second)
@@ -155,7 +182,7 @@ static dpe_status read_scales(struct packed *p)
             int64_t at = scale_at(p, r, g);
             float value = 0.0F;
             if (fp8) {
-                value = dpe_bind_e4m3(bytes_of(p, t)[at]);
+                value = of_e4m3(bytes_of(p, t)[at]);
             } else {
                 dpe_dtype_read(dtype, bytes_of(p, t), at, 1, &value);
             }
@@ -165,7 +192,7 @@ static dpe_status read_scales(struct packed *p)
     return DPE_OK;
 }
 
-/* The zero points as floats; without them the middle of the range. */
+/* The zero points as floats; without them the middle of the range, of floats 0. */
 static dpe_status read_zeros(struct packed *p)
 {
     const struct dpe_shard_tensor *t = p->zeros;
@@ -182,7 +209,7 @@ static dpe_status read_zeros(struct packed *p)
     }
     for (int64_t g = 0; g < p->groups; g++) {
         for (int64_t r = 0; r < p->rows; r++) {
-            int64_t zero = middle;
+            int64_t zero = p->layout >= FP4 ? 0 : middle;
             const unsigned char *bytes = t != NULL ? bytes_of(p, t) : NULL;
             if (t != NULL && p->layout == GPTQ) {
                 bytes += 4 * g * t->shape[1];
@@ -214,14 +241,14 @@ static dpe_status read_groups(struct packed *p)
     char what[160];
     if (t != NULL) {
         DPE_TRY(expect(p, t, "I32", p->cols, 0));
-    } else if (p->cols % p->groups != 0) {
+    } else if (p->size == 0) {
         snprintf(what, sizeof what,
                  "expected scales of groups of equal size, found %lld groups for %lld columns",
                  (long long)p->groups, (long long)p->cols);
         return bad(p, p->scales, what);
     }
     for (int64_t c = 0; c < p->cols; c++) {
-        int64_t group = t != NULL ? (int32_t)word(bytes_of(p, t), c) : c / (p->cols / p->groups);
+        int64_t group = t != NULL ? (int32_t)word(bytes_of(p, t), c) : c / p->size;
         if (group < 0 || group >= p->groups) {
             snprintf(what, sizeof what, "column %lld: expected a group from 0 to %lld, found %lld",
                      (long long)c, (long long)p->groups - 1, (long long)group);
@@ -236,19 +263,15 @@ static dpe_status read_groups(struct packed *p)
 
 static float value_of(const struct packed *p, const unsigned char *bytes, int64_t r, int64_t c)
 {
-    static const float sizes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
     int64_t at = p->group[c] * p->rows + r;
-    uint32_t bits = code(p, bytes, r, c);
-    float number =
-        p->layout == FP4 ? (bits > 7 ? -sizes[bits & 7U] : sizes[bits]) : (float)bits - p->zero[at];
-    return number * p->scale[at];
+    return (p->number[code(p, bytes, r, c)] - p->zero[at]) * p->scale[at];
 }
 
 /* Whether blocks of GGUF say the same: 32 columns of one scale, an F16, around the middle. */
 static enum dpe_dtype as_blocks(const struct packed *p)
 {
     enum { BLOCK = 32 };
-    bool same = p->layout != FP4 && p->global == NULL && (p->bits == 4 || p->bits == 8) &&
+    bool same = p->layout < FP4 && p->global == NULL && (p->bits == 4 || p->bits == 8) &&
                 p->cols % BLOCK == 0 && strcmp(p->scales->dtype, "F16") == 0;
     for (int64_t i = 0; same && i < p->groups * p->rows; i++) {
         same = p->zero[i] == (p->bits == 4 ? 8.0F : 128.0F);
@@ -317,11 +340,21 @@ static int find_bits(const struct packed *p)
     return 0;
 }
 
+/* How many of n lie in each of `parts` pieces, of which only the last may be shorter: so many as
+ * config.json says, or equal pieces. 0: no such number. */
+static int64_t piece(int64_t n, int64_t parts, int64_t said)
+{
+    if (said > 0 && parts == (n + said - 1) / said) {
+        return said;
+    }
+    return parts > 0 && n % parts == 0 ? n / parts : 0;
+}
+
 /* Finds the tensors and what they have to be. */
 static dpe_status read_layout(struct packed *p)
 {
     const struct dpe_shard_tensor *t = p->codes;
-    if (t->rank != 2 || (p->layout != FP4 && strcmp(t->dtype, "I32") != 0)) {
+    if (p->layout < FP4 && (t->rank != 2 || strcmp(t->dtype, "I32") != 0)) {
         return bad(p, t, "expected a matrix of I32");
     }
     if (p->scales == NULL) {
@@ -332,9 +365,9 @@ static dpe_status read_layout(struct packed *p)
                    p->layout == AWQ ? "expected a number of rows that 8 divides"
                                     : "expected an even number of columns");
     }
-    if (p->layout == FP4) {
-        p->bits = 4;
-        DPE_TRY(expect(p, t, "U8", p->rows, p->cols / 2));
+    if (p->layout >= FP4) {
+        p->bits = p->layout == FP4 ? 4 : 8;
+        DPE_TRY(expect(p, t, p->layout == FP4 ? "U8" : "F8_E4M3", p->rows, p->cols * p->bits / 8));
     } else if (p->layout == AWQ) {
         p->bits = 4;
         DPE_TRY(expect(p, t, "I32", p->cols, p->rows / 8));
@@ -348,32 +381,23 @@ static dpe_status read_layout(struct packed *p)
     }
     const int64_t *shape = p->scales->shape;
     int rank = p->scales->rank;
-    p->by_row = p->layout == ROWS || p->layout == FP4;
+    p->by_row = p->layout >= ROWS;
     p->groups = p->by_row ? (rank == 2 ? shape[1] : 1) : rank > 0 ? shape[0] : 0;
     p->n_scales = 1;
     for (int i = 0; i < rank; i++) {
         p->n_scales *= shape[i];
     }
-    return p->groups >= 1 && p->groups <= p->cols
-               ? DPE_OK
-               : bad(p, p->scales, "expected a scale for each row of each group of columns");
-}
-
-/* What quantization_config of config.json says of GPTQ's zero points: the first form of the files
- * has them less 1. */
-static int gptq_above(const struct dpe_binder *binder)
-{
-    static const char key[] = "quantization_config";
-    const char *json = binder->model->config_json;
-    json_t *root = NULL;
-    if (dpe_json_parse("config.json", json, strlen(json), &root, NULL) != DPE_OK) {
-        return 1;
+    if (p->groups < 1 || p->groups > p->cols) {
+        return bad(p, p->scales, "expected a scale for each row of each group of columns");
     }
-    const char *form =
-        json_string_value(json_object_get(json_object_get(root, key), "checkpoint_format"));
-    int above = form != NULL && strcmp(form, "gptq_v2") == 0 ? 0 : 1;
-    json_decref(root);
-    return above;
+    const int64_t *block = p->binder->model->config.fp8_block;
+    const bool blocks = p->layout == FP8;
+    p->each = blocks ? piece(p->rows, rank > 0 ? shape[0] : 1, block[0]) : 1;
+    p->size = piece(p->cols, p->groups, blocks ? block[1] : 0);
+    return !blocks || (rank <= 2 && p->each > 0 && p->size > 0)
+               ? DPE_OK
+               : bad(p, p->scales,
+                     "expected one number, one for each row, or one for each block of equal size");
 }
 
 dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
@@ -387,16 +411,16 @@ dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t 
     }
     snprintf(p.base, sizeof p.base, "%.*s", (int)(n - 7), name);
     const struct dpe_shard_tensor *whole = beside(&p, ".weight");
-    if (whole != NULL) { /* ModelOpt's NVFP4 keeps the name */
-        p.layout = FP4;
-        p.codes = strcmp(whole->dtype, "U8") == 0 ? whole : NULL;
-        p.global = beside(&p, ".weight_scale_2");
+    if (whole != NULL) { /* 8-bit floats and ModelOpt's NVFP4 keep the name */
+        p.layout = strcmp(whole->dtype, "F8_E4M3") == 0 ? FP8 : FP4;
+        p.codes = p.layout == FP8 || strcmp(whole->dtype, "U8") == 0 ? whole : NULL;
+        p.global = p.layout == FP4 ? beside(&p, ".weight_scale_2") : NULL;
     } else if ((p.codes = beside(&p, ".qweight")) != NULL) {
         bool awq = p.codes->rank == 2 && p.codes->shape[0] == cols; /* GPTQ packs the columns */
         p.layout = awq ? AWQ : GPTQ;
         p.zeros = beside(&p, ".qzeros");
         p.order = beside(&p, ".g_idx");
-        p.above = awq ? 0 : gptq_above(binder);
+        p.above = !awq && !binder->model->config.zeros_whole;
     } else if ((p.codes = beside(&p, ".weight_packed")) != NULL) {
         p.layout = strcmp(p.codes->dtype, "U8") == 0 ? FP4 : ROWS;
         p.zeros = p.layout == ROWS ? beside(&p, ".weight_zero_point") : NULL;
@@ -408,8 +432,12 @@ dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t 
         return DPE_OK;
     }
     *found = true;
-    p.scales = beside(&p, p.layout == GPTQ || p.layout == AWQ ? ".scales" : ".weight_scale");
+    p.scales = beside(&p, p.layout < ROWS ? ".scales" : ".weight_scale");
+    if (p.layout == FP8 && p.scales == NULL) {
+        p.scales = beside(&p, ".weight_scale_inv");
+    }
     DPE_TRY(read_layout(&p));
+    set_numbers(&p);
     size_t each = (size_t)(p.groups * rows);
     DPE_TRY(DPE_NEW(&p.scale, each, binder->err, "%s: no memory for its scales", name));
     DPE_TRY(DPE_NEW(&p.zero, each, binder->err, "%s: no memory for its zero points", name));

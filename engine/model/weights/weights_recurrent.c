@@ -1,15 +1,16 @@
-/* Projections that a checkpoint holds as rows of one tensor: those of layers with a state, and
- * queries with the gate of attention's output. */
-#include <math.h>
+/* Projections that a checkpoint holds as rows of one tensor: those of layers with a state, queries
+ * with the gate of attention's output, and queries, keys and values, or gate and up, where a family
+ * has them fused. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/config/family.h"
 #include "engine/model/weights/bind_internal.h"
 
-/* Where the rows of a weight are in a tensor: `count` times `size` rows, from `first` on, a new one
- * every `step` rows. */
+/* Where the rows of a weight are in a tensor of several: `count` times `size` rows, from `first`
+ * on, a new one every `step` rows; count 0: the weight has a tensor of its own. */
 struct part {
+    const char *name;
     int64_t first, size, step, count;
 };
 
@@ -18,55 +19,61 @@ static bool is_convolution(enum dpe_weight which)
     return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
 }
 
+static struct part attention_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
+{
+    const struct dpe_family *family = dpe_family_of(c);
+    const int64_t d = c->head_dim;
+    const int64_t q = c->n_heads * d;
+    const int64_t k = c->n_kv_heads * d;
+    const int64_t m = c->intermediate;
+    const char *name = dpe_layer_name(c, index, which);
+    const bool v = which == DPE_WEIGHT_V;
+    if (c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE)) {
+        return (struct part){name, which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
+    }
+    if (family->qkv_fused && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || v)) {
+        return which == DPE_WEIGHT_Q
+                   ? (struct part){"self_attn.qkv_proj", 0, q, q + 2 * k, 1}
+                   : (struct part){"self_attn.qkv_proj", v ? q + k : q, k, q + 2 * k, 1};
+    }
+    if (family->gate_up_fused && (which == DPE_WEIGHT_GATE || which == DPE_WEIGHT_UP)) {
+        return (struct part){"mlp.gate_up_proj", which == DPE_WEIGHT_UP ? m : 0, m, 2 * m, 1};
+    }
+    return (struct part){0};
+}
+
 static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
     const struct dpe_recurrent *r = &c->recurrent;
-    const int64_t keys = dpe_recurrent_keys(r);
     if (dpe_config_attends(c, index)) {
-        const int64_t d = c->head_dim;
-        return (struct part){which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
+        return attention_part(c, index, which);
     }
+    const char *name = dpe_layer_name(c, index, which);
+    const int64_t keys = dpe_recurrent_keys(r);
     const int64_t values = dpe_recurrent_values(r);
     const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
     const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
+    const bool projected = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V;
+    const bool rated = which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
+    const bool gate = which == DPE_WEIGHT_OUTPUT_GATE;
     const int64_t before = v ? 2 : q ? 0 : 1;
     const enum dpe_recurrent_layout layout = dpe_family_of(c)->recurrent->layout;
-    const bool rated = which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
-    if ((layout == DPE_RECURRENT_KEYS || (layout == DPE_RECURRENT_SORTED && rated)) &&
-        !is_convolution(which)) {
-        const int64_t group = r->value_heads / r->key_heads;
-        const int64_t own = group * r->value_dim;
-        const int64_t step = 2 * (r->key_dim + own);
-        const bool gate = which == DPE_WEIGHT_OUTPUT_GATE;
-        return which == DPE_WEIGHT_BETA    ? (struct part){0, group, 2 * group, r->key_heads}
-               : which == DPE_WEIGHT_DECAY ? (struct part){group, group, 2 * group, r->key_heads}
-               : gate
-                   ? (struct part){2 * r->key_dim + own, own, step, r->key_heads}
-                   : (struct part){before * r->key_dim, v ? own : r->key_dim, step, r->key_heads};
+    const int64_t group = r->value_heads / r->key_heads;
+    const int64_t own = group * r->value_dim;
+    const int64_t step = 2 * (r->key_dim + own);
+    if (rated && (layout == DPE_RECURRENT_KEYS || layout == DPE_RECURRENT_SORTED)) {
+        return (struct part){name, which == DPE_WEIGHT_BETA ? 0 : group, group, 2 * group,
+                             r->key_heads};
     }
-    return (struct part){before * keys, v ? values : keys, 2 * keys + values, 1};
-}
-
-/* Whether the checkpoint has the weight as a part of a tensor. */
-static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
-{
-    const bool projected = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V;
-    if (dpe_config_attends(c, index)) {
-        return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
+    if (layout == DPE_RECURRENT_KEYS && gate) {
+        return (struct part){name, 2 * r->key_dim + own, own, step, r->key_heads};
     }
-    const enum dpe_recurrent_layout layout = dpe_family_of(c)->recurrent->layout;
-    const bool rated = which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
-    switch (layout) {
-    case DPE_RECURRENT_QKV:
-        return projected;
-    case DPE_RECURRENT_KEYS:
-        return projected || rated || which == DPE_WEIGHT_OUTPUT_GATE;
-    case DPE_RECURRENT_SORTED:
-        return projected || rated;
-    case DPE_RECURRENT_APART:
-        break;
+    if (layout == DPE_RECURRENT_KEYS && projected) {
+        return (struct part){name, before * r->key_dim, v ? own : r->key_dim, step, r->key_heads};
     }
-    return false;
+    return is_convolution(which) || (projected && layout != DPE_RECURRENT_APART)
+               ? (struct part){name, before * keys, v ? values : keys, 2 * keys + values, 1}
+               : (struct part){0};
 }
 
 /* The rows of a part of `whole`: where they are, or a copy where others stand between them. */
@@ -142,12 +149,12 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_l
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         const enum dpe_weight which = (enum dpe_weight)i;
         const struct dpe_layer_shape shape = dpe_layer_shape(c, index, which);
-        if (!dpe_bind_is_part(c, index, which)) {
+        const struct part part = part_of(c, index, which);
+        if (part.count == 0) {
             continue;
         }
-        const struct part part = part_of(c, index, which);
         snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix, (long long)index,
-                 dpe_layer_name(c, index, which));
+                 part.name);
         if (strcmp(name, last) != 0) {
             const bool apart = is_convolution(which) &&
                                dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_APART &&
@@ -168,20 +175,5 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_l
 
 bool dpe_bind_is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
-    return is_part(c, index, which) || (!dpe_config_attends(c, index) && is_convolution(which));
-}
-
-dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates)
-{
-    float *copy = NULL;
-    if (rates->data == NULL) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_bind_copy(binder, "A_log", (size_t)rates->cols * sizeof *copy, &copy));
-    for (int64_t i = 0; i < rates->cols; i++) {
-        copy[i] = -expf(dpe_bind_element(rates, i));
-    }
-    rates->data = copy;
-    rates->dtype = DPE_F32;
-    return DPE_OK;
+    return part_of(c, index, which).count > 0;
 }

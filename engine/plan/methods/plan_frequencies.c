@@ -56,12 +56,17 @@ static void build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_scaled(struct dpe_spec *spec, struct dpe_plan *plan, enum dpe_rope_type type)
 {
     struct dpe_rope_config rope = plain_rope(spec);
-    rope.type = DPE_ROPE_LINEAR;
+    rope.type = type;
     rope.factor = dpe_spec_scale(spec);
     frequencies(spec, plan, &rope);
+}
+
+static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    build_scaled(spec, plan, DPE_ROPE_LINEAR);
 }
 
 static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -74,10 +79,7 @@ static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
 
 static void build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    struct dpe_rope_config rope = plain_rope(spec);
-    rope.type = DPE_ROPE_DYNAMIC;
-    rope.factor = dpe_spec_scale(spec);
-    frequencies(spec, plan, &rope);
+    build_scaled(spec, plan, DPE_ROPE_DYNAMIC);
 }
 
 static void build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
