@@ -156,7 +156,7 @@ static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
     const struct dpe_session_ask ask = dpe_session_asked(s);
     const struct dpe_kv_shape shape = dpe_session_kv_shape(&ask);
     const char *folder = s->bytes.file > 0 ? s->options.kv_dir : NULL;
-    DPE_TRY(dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err));
+    DPE_TRY(dpe_kv_create(&shape, folder, &s->kv, err));
     if (shape.type != DPE_KV_INT8) {
         return DPE_OK;
     }
@@ -193,7 +193,8 @@ static dpe_status allocate_kept(struct dpe_session *s, struct dpe_error *err)
             }
         }
     }
-    return s->bytes.kv > 0 && s->kv == NULL ? make_kv(s, err) : DPE_OK;
+    const bool in_kv = s->bytes.kv > 0 || s->bytes.file > 0;
+    return in_kv && s->kv == NULL ? make_kv(s, err) : DPE_OK;
 }
 
 /* The workspace of all sessions that share their buffers: as large as the plan of any needs. False:

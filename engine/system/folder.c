@@ -16,7 +16,8 @@ char *dpe_folder_join(const char *folder, const char *name)
     size_t n = strlen(folder) + strlen(name) + 2;
     char *path = dpe_alloc(n, 1);
     if (path != NULL) {
-        snprintf(path, n, "%s/%s", folder, name);
+        const char *slash = folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/";
+        snprintf(path, n, "%s%s%s", folder, slash, name);
     }
     return path;
 }
