@@ -329,8 +329,8 @@ void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
     const int64_t width = kv->shape.width;
     for (int64_t done = 0, n = 0; done < rows->count; done += n) {
         n = some_of(kv, rows, done);
-        const unsigned char *bytes = get(kv, at + (uint64_t)done * part->row_bytes,
-                                         (size_t)n * part->row_bytes, room);
+        const unsigned char *bytes =
+            get(kv, at + (uint64_t)done * part->row_bytes, (size_t)n * part->row_bytes, room);
         unpack(part->type, bytes, channels, n, width, out + done * width);
     }
 }

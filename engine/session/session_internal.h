@@ -35,8 +35,8 @@ struct dpe_session_bytes {
     uint64_t beside;    /**< what experts and the MLP beside them add up to: as `embedded` */
     uint64_t cache;     /**< keys, and values, of all layers: each [kv heads][capacity][head_dim] */
     uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
-    uint64_t kv;   /**< of a dpe_kv, which holds keys, values and queries instead of these */
-    uint64_t file; /**< of one in a file */
+    uint64_t kv;        /**< of a dpe_kv, which holds keys, values and queries instead of these */
+    uint64_t file;      /**< of one in a file */
     uint64_t marks;     /**< representatives of blocks that a selection chooses from, one layer */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
