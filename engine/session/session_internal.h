@@ -87,12 +87,11 @@ struct dpe_session {
     int64_t full_chunk;                 /**< before it was halved for lack of memory */
     bool halves;                        /**< the chunk may be halved: it is the default */
     struct dpe_session_bytes bytes;
-    bool has_plan;        /**< false only after a set_plan that failed half-way */
-    struct dpe_plan plan; /**< of the slice */
-    struct dpe_rotation rotation;
-    /** Of the kinds of layers that a plan does not move, from 1 on. */
-    struct dpe_plan kind_plans[DPE_MAX_LAYER_KINDS];
-    struct dpe_rotation kind_rotations[DPE_MAX_LAYER_KINDS];
+    bool has_plan; /**< false only after a set_plan that failed half-way */
+    /** Of each kind of layers: 0 is the session's (of the slice), which does not move the others.
+     */
+    struct dpe_plan plans[DPE_MAX_LAYER_KINDS];
+    struct dpe_rotation rotations[DPE_MAX_LAYER_KINDS];
     int64_t prefix;     /**< common tokens; 0 while there is one branch */
     int64_t room;       /**< cache rows of each branch */
     int64_t n_branches; /**< ≥ 1 */
@@ -193,7 +192,7 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *config);
 /** What the session is under its plan. */
 static inline struct dpe_session_ask dpe_session_asked(struct dpe_session *s)
 {
-    return (struct dpe_session_ask){s->config, &s->plan, s->ops, &s->options};
+    return (struct dpe_session_ask){s->config, &s->plans[0], s->ops, &s->options};
 }
 
 /** A lane without a backend and buffers. */
