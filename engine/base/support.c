@@ -171,6 +171,18 @@ const char *dpe_length_text(double tokens, char text[32])
     return text;
 }
 
+const char *dpe_p_text(double p, char text[DPE_P_TEXT])
+{
+    if (!(p >= 0.0)) {
+        snprintf(text, DPE_P_TEXT, "p unknown");
+    } else if (p < 0.001) {
+        snprintf(text, DPE_P_TEXT, "p < 0.001");
+    } else {
+        snprintf(text, DPE_P_TEXT, "p = %.3f", p);
+    }
+    return text;
+}
+
 /* A file may be there where it is the process or the disk that cannot open it. */
 static dpe_status status_of_open(int code)
 {

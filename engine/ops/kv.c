@@ -1,6 +1,5 @@
 /* A key/value cache: rows of numbers as bytes of its types, in memory or in a file. */
 #include "engine/ops/kv.h"
-#include "engine/ops/rows.h"
 
 #include <errno.h>
 #include <fcntl.h>

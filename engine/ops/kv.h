@@ -62,6 +62,11 @@ struct dpe_kv_rows {
     enum dpe_kv_part part;
     int64_t layer, head, row, count;
 };
+/** Bytes of one row, whatever its numbers are. */
+uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width);
+/** The first of these rows in a cache in memory, for whoever moves them as they are; the others
+ * follow it. */
+unsigned char *dpe_kv_at(struct dpe_kv *kv, const struct dpe_kv_rows *rows);
 /** From `from`, whose rows lie `stride` numbers apart. */
 void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float *from,
                   int64_t stride);

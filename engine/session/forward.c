@@ -51,17 +51,16 @@ static struct share share_at(const struct dpe_lane *l, const struct dpe_batch *b
     return share;
 }
 
-/* Rows of a batch as one of their own. */
-static struct dpe_batch some_of(const struct dpe_batch *batch, const struct share *share)
+struct dpe_batch dpe_batch_rows(const struct dpe_batch *batch, int64_t first, int64_t n)
 {
     struct dpe_batch some = *batch;
     if (batch->positions != NULL) {
-        some.tokens += share->first;
-        some.positions += share->first;
-        some.offsets += share->first;
-        some.lents += share->first;
-        some.branches += share->first;
-        some.rows = share->n;
+        some.tokens += first;
+        some.positions += first;
+        some.offsets += first;
+        some.lents += first;
+        some.branches += first;
+        some.rows = n;
         some.n_parts = 0;
     }
     return some;
@@ -486,7 +485,7 @@ static void store_share(struct dpe_lane *l, int64_t layer, const struct dpe_batc
 {
     const int64_t head_dim = dpe_config_head_dim(l->config, layer);
     const int64_t kv_width = dpe_config_kv_heads(l->config, layer) * head_dim;
-    const struct dpe_batch some = some_of(batch, share);
+    const struct dpe_batch some = dpe_batch_rows(batch, share->first, share->n);
     struct dpe_store store = dpe_session_store(share->session, layer);
     scale_heads(l, layer, share, dpe_most(first_q, share->first));
     store.q = row_of(l, l->q, share->first, l->config->n_heads * head_dim);
@@ -558,7 +557,7 @@ static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *bat
     ops->linear(b, layer, DPE_WEIGHT_DECAY, in, rows, decay, false);
     for (int64_t i = 0; i < shares_of(batch); i++) {
         const struct share share = share_at(l, batch, i);
-        const struct dpe_batch some = some_of(batch, &share);
+        const struct dpe_batch some = dpe_batch_rows(batch, share.first, share.n);
         const struct dpe_recurrence args = {
             .layer = layer,
             .rows = some.rows,

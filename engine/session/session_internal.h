@@ -277,6 +277,8 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  their keys and values; session->length stays. The normalised hidden states of the wanted rows
  *  are then in lane->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_lane *lane, const struct dpe_batch *batch, struct dpe_error *err);
+/** Rows first … first+n−1 of a step as one of their own; of a run all. */
+struct dpe_batch dpe_batch_rows(const struct dpe_batch *batch, int64_t first, int64_t n);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);

@@ -1,6 +1,5 @@
 /* What a branch holds, to be kept in a file and taken from one: keys and values as they are in the
  * cache. */
-#include "engine/ops/rows.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>

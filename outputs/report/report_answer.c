@@ -1,6 +1,5 @@
 /* The result of a detection: how the chosen lengths score at the target length, which they are, and
  * in which groups they may be chance. */
-#include "engine/base/p_text.h"
 #include "outputs/report/report_parts.h"
 
 #include <math.h>
