@@ -181,6 +181,11 @@ void dpe_append(char *text, size_t size, const char *format, ...)
 /** A number of tokens in few characters, returned: "512", "1000", "1k" (of 1024), "128k". */
 const char *dpe_length_text(double tokens, char text[32]);
 
+enum { DPE_P_TEXT = 16 };
+/** A p-value: "p = 0.012", "p < 0.001", "p unknown", the one form in results. Returns the buffer.
+ */
+const char *dpe_p_text(double p, char text[DPE_P_TEXT]);
+
 /* -------------------------------------------------------------------------------------- numbers */
 
 /** Numbers of options and text files. A whole number is decimal digits, perhaps after a '-'; a real

@@ -68,64 +68,47 @@ static void leave_processors(struct dpe_limits *limits, int64_t quota, int64_t p
     }
 }
 
-/* Version 2 has the files of all controllers in one folder. */
-static bool read_unified(const char *group, bool is_own, struct dpe_limits *limits)
+/* Processors of either version: a quota and a period, in one file or in two. */
+static void read_processors(const char *group, struct dpe_limits *limits)
 {
-    (void)is_own;
-    uint64_t most = least(read_file(group, "memory.max", "", UINT64_MAX),
-                          read_file(group, "memory.high", "", UINT64_MAX));
-    if (most != UINT64_MAX) {
-        leave_memory(limits, most, read_file(group, "memory.current", "", 0),
-                     read_file(group, "memory.stat", "inactive_file ", 0));
-    }
     char path[PATH];
-    int64_t quota = 0;
-    int64_t period = 0;
+    int64_t quota = (int64_t)read_file(group, "cpu.cfs_quota_us", "", 0);
+    int64_t period = (int64_t)read_file(group, "cpu.cfs_period_us", "", 0);
     int n = snprintf(path, sizeof path, "%s/cpu.max", group);
     DPE_SCOPED(close_file) FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
-    if (file != NULL && fscanf(file, "%" SCNd64 " %" SCNd64, &quota, &period) == 2) {
+    if (file == NULL || fscanf(file, "%" SCNd64 " %" SCNd64, &quota, &period) == 2) {
         leave_processors(limits, quota, period);
     }
-    return true;
 }
 
-/* Version 1. Whether the group above binds this one too: before Linux 5.11 only where it says so.
- */
-static bool read_memory(const char *group, bool is_own, struct dpe_limits *limits)
+/* What a group leaves: it has the files of one version, and of some controllers. Whether the group
+ * above binds this one too: before Linux 5.11 only where memory says so. */
+static bool read_limits(const char *group, bool is_own, struct dpe_limits *limits)
 {
-    uint64_t most = read_file(group, "memory.limit_in_bytes", "", UINT64_MAX);
-    if (is_own) {
-        /* This knows of limits above the part of the tree that a container sees. */
-        most =
-            least(most, read_file(group, "memory.stat", "hierarchical_memory_limit ", UINT64_MAX));
+    static const char *const most_names[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
+    /* Version 1 knows of limits above the part of the tree that a container sees. */
+    uint64_t most = is_own
+                        ? read_file(group, "memory.stat", "hierarchical_memory_limit ", UINT64_MAX)
+                        : UINT64_MAX;
+    for (size_t i = 0; i < sizeof most_names / sizeof *most_names; i++) {
+        most = least(most, read_file(group, most_names[i], "", UINT64_MAX));
     }
     if (most != UINT64_MAX) {
-        leave_memory(limits, most, read_file(group, "memory.usage_in_bytes", "", 0),
-                     read_file(group, "memory.stat", "total_inactive_file ", 0));
+        uint64_t used = read_file(group, "memory.usage_in_bytes", "", 0);
+        uint64_t cached = read_file(group, "memory.stat", "inactive_file ", 0);
+        leave_memory(limits, most, read_file(group, "memory.current", "", used),
+                     read_file(group, "memory.stat", "total_inactive_file ", cached));
     }
+    read_processors(group, limits);
     char above[PATH];
     int n = snprintf(above, sizeof above, "%s/..", group);
     return n < (int)sizeof above && read_file(above, "memory.use_hierarchy", "", 1) != 0;
 }
 
-static bool read_processors(const char *group, bool is_own, struct dpe_limits *limits)
-{
-    (void)is_own;
-    leave_processors(limits, (int64_t)read_file(group, "cpu.cfs_quota_us", "", 0),
-                     (int64_t)read_file(group, "cpu.cfs_period_us", "", 0));
-    return true;
-}
-
 /* What a line of /proc/self/cgroup may stand for, and the kind of file system that shows it. */
 static const struct controller {
     const char *name, *type;
-    bool (*read)(const char *group, bool is_own,
-                 struct dpe_limits *limits); /* whether to go on upwards */
-} controllers[] = {
-    {"", "cgroup2", read_unified},
-    {"memory", "cgroup", read_memory},
-    {"cpu", "cgroup", read_processors},
-};
+} controllers[] = {{"", "cgroup2"}, {"memory", "cgroup"}, {"cpu", "cgroup"}};
 
 /* ------------------------------------------------------------------------ where the groups are */
 
@@ -145,8 +128,7 @@ static bool has_word(const char *list, const char *word)
 
 /* Reads `group`, a path below the folder `mount`, and every group above it as far as the mount
  * shows them. False when there is no such group. */
-static bool climb(const char *root, const char *mount, const char *group,
-                  const struct controller *controller, struct dpe_limits *limits)
+static bool climb(const char *root, const char *mount, const char *group, struct dpe_limits *limits)
 {
     char path[PATH];
     int top = snprintf(path, sizeof path, "%s%s", root, mount);
@@ -154,22 +136,16 @@ static bool climb(const char *root, const char *mount, const char *group,
     if (n >= (int)sizeof path || access(path, F_OK) != 0) {
         return false;
     }
-    bool is_own = true;
-    while (controller->read(path, is_own, limits) && n > top) {
-        while (n > top && path[n - 1] != '/') {
-            n--;
-        }
-        while (n > top && path[n - 1] == '/') {
-            n--;
-        }
-        path[n] = '\0';
-        is_own = false;
+    for (bool is_own = true; read_limits(path, is_own, limits) && path[top] != '\0';
+         is_own = false) {
+        char *slash = strrchr(path + top, '/');
+        *(slash != NULL ? slash : path + top) = '\0';
     }
     return true;
 }
 
 /* Spaces, backslashes and the like are written as \040 in mountinfo. */
-static char *unescape(char *text)
+static void unescape(char *text)
 {
     char *to = text;
     for (const char *from = text; *from != '\0'; to++) {
@@ -178,33 +154,25 @@ static char *unescape(char *text)
         from += is_octal ? 4 : 1;
     }
     *to = '\0';
-    return text;
 }
 
 /* Where a line of mountinfo mounts the controller's groups: the group that stands at the mount
- * point
- * (`base`), and the point; both are cut out of the line. */
-static bool read_mount(char *line, const struct controller *controller, const char **base,
-                       char **point)
+ * point (`base`), and the point. */
+static bool read_mount(const char *line, const struct controller *controller, char base[PATH],
+                       char point[PATH])
 {
-    char *fields[5] = {0};
-    char *rest = strstr(line, " - ");
-    if (rest == NULL) {
-        return false;
-    }
-    *rest = '\0';
-    char *type = strtok_r(rest + 3, " \n", &rest);
-    (void)strtok_r(NULL, " \n", &rest);
-    const char *options = strtok_r(NULL, " \n", &rest);
-    for (int i = 0; i < 5; i++) {
-        fields[i] = strtok_r(i == 0 ? line : NULL, " ", &rest);
-    }
-    if (fields[4] == NULL || options == NULL || strcmp(type, controller->type) != 0 ||
+    char type[64];
+    char options[PATH];
+    const char *rest = strstr(line, " - ");
+    if (rest == NULL || sscanf(line, "%*s %*s %*s %8191s %8191s", base, point) != 2 ||
+        sscanf(rest, " - %63s %*s %8191s", type, options) != 2 ||
+        strcmp(type, controller->type) != 0 ||
         (controller->name[0] != '\0' && !has_word(options, controller->name))) {
         return false;
     }
-    *base = strcmp(fields[3], "/") == 0 ? "" : unescape(fields[3]);
-    *point = unescape(fields[4]);
+    base[strcmp(base, "/") == 0 ? 0 : strlen(base)] = '\0';
+    unescape(base);
+    unescape(point);
     return true;
 }
 
@@ -229,12 +197,12 @@ static bool search_mounts(const char *root, const char *group, bool any,
     bool found = false;
     DPE_OWNED char *line = NULL;
     size_t room = 0;
-    const char *base = NULL;
-    char *point = NULL;
+    char base[PATH];
+    char point[PATH];
     while (file != NULL && getline(&line, &room, file) > 0) {
-        if (read_mount(line, controller, &base, &point)) {
+        if (read_mount(line, controller, base, point)) {
             const char *rest = any ? "" : below(group, base);
-            found = (rest != NULL && climb(root, point, rest, controller, limits)) || found;
+            found = (rest != NULL && climb(root, point, rest, limits)) || found;
         }
     }
     return found;
@@ -252,7 +220,7 @@ static void read_group(const char *root, const char *group, const struct control
     /* The list of mounts may not be readable, or say less than there is; and a container that was
      * moved to another group still shows its own where it was. */
     (void)(search_mounts(root, group, false, controller, limits) ||
-           climb(root, place, group, controller, limits) ||
+           climb(root, place, group, limits) ||
            search_mounts(root, group, true, controller, limits));
 }
 

@@ -171,6 +171,18 @@ const char *dpe_length_text(double tokens, char text[32])
     return text;
 }
 
+const char *dpe_p_text(double p, char text[DPE_P_TEXT])
+{
+    if (!(p >= 0.0)) {
+        snprintf(text, DPE_P_TEXT, "p unknown");
+    } else if (p < 0.001) {
+        snprintf(text, DPE_P_TEXT, "p < 0.001");
+    } else {
+        snprintf(text, DPE_P_TEXT, "p = %.3f", p);
+    }
+    return text;
+}
+
 /* A file may be there where it is the process or the disk that cannot open it. */
 static dpe_status status_of_open(int code)
 {
@@ -273,29 +285,6 @@ static dpe_status read_some(int fd, const char *path, char *bytes, size_t want, 
                : dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
 }
 
-/* To the end of a file that reports no size: an empty one, or one that the system makes as it is
- * read (/proc). */
-static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, char **buffer,
-                               size_t *got, struct dpe_error *err)
-{
-    size_t room = 0;
-    size_t n = 0;
-    *got = 0;
-    do {
-        room = *got + 4096;
-        char *grown = realloc(*buffer, room + *got + 1);
-        DPE_TRY(DPE_MADE(grown, err, "%s: no memory for its first %zu bytes", path, room + *got));
-        *buffer = grown;
-        DPE_TRY(read_some(fd, path, grown + *got, room, *got, &n, err));
-        *got += n;
-        if (*got > max_bytes) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found more", path,
-                            (unsigned long long)max_bytes);
-        }
-    } while (n == room);
-    return DPE_OK;
-}
-
 dpe_status dpe_refuse_pointer(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
     static const char begin[] = "version https://git-lfs.github.com/spec/";
@@ -313,20 +302,27 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
     DPE_SCOPED(dpe_close_fd) int fd = -1;
     DPE_OWNED char *buffer = NULL;
     uint64_t size = 0;
+    size_t room = 0;
+    size_t some = 0;
     size_t got = 0;
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     if (size > max_bytes) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu", path,
                         (unsigned long long)max_bytes, (unsigned long long)size);
     }
-    if (size == 0) {
-        DPE_TRY(read_unsized(fd, path, max_bytes, &buffer, &got, err));
-    } else {
-        buffer = malloc((size_t)size + 1);
-        DPE_TRY(DPE_MADE(buffer, err, "%s: no memory for its %llu bytes", path,
-                         (unsigned long long)size));
-        DPE_TRY(read_some(fd, path, buffer, (size_t)size, 0, &got, err));
-    }
+    /* A file without a size is empty, or the system makes it as it is read (/proc). */
+    do {
+        room = size > 0 ? (size_t)size : got + 4096;
+        char *grown = realloc(buffer, got + room + 1);
+        DPE_TRY(DPE_MADE(grown, err, "%s: no memory for %zu of its bytes", path, got + room));
+        buffer = grown;
+        DPE_TRY(read_some(fd, path, buffer + got, room, got, &some, err));
+        got += some;
+        if (got > max_bytes) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found more", path,
+                            (unsigned long long)max_bytes);
+        }
+    } while (size == 0 && some == room);
     if (got < size) {
         return dpe_fail(err, DPE_IO, "%s: shrank from %llu to %zu bytes while it was read", path,
                         (unsigned long long)size, got);

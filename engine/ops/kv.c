@@ -1,13 +1,20 @@
-/* A key/value cache: rows of numbers as bytes of its types; where they lie, in memory or in pages.
- */
-#include "engine/ops/kv_internal.h"
-#include "engine/ops/rows.h"
+/* A key/value cache: rows of numbers as bytes of its types, in memory or in a file. */
+#include "engine/ops/kv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/vfs.h>
+#endif
 
 #include "engine/base/halves.h"
+#include "engine/system/platform.h"
 
 const char *const dpe_kv_type_names[] = {"f32", "bf16", "int8", NULL};
 
@@ -106,93 +113,122 @@ static void unpack(enum dpe_kv_type type, const unsigned char *rows, const float
     }
 }
 
+/* ------------------------------------------------------------------------------------ the file */
+
+/* A file system that keeps its files in memory: the file would take what it is there to save. */
+static bool in_memory(int fd)
+{
+#if defined(__linux__)
+    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
+    struct statfs of;
+    return fstatfs(fd, &of) == 0 && ((int)of.f_type == TMPFS || (int)of.f_type == RAMFS);
+#else
+    (void)fd;
+    return false;
+#endif
+}
+
+static int reserve(int fd, uint64_t bytes)
+{
+#if defined(__APPLE__)
+    return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+#else
+    int code = 0;
+    do {
+        code = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (code == EINTR);
+    return code;
+#endif
+}
+
+/* A file without a name in `folder`, with `bytes` reserved. The caller closes *fd ≥ 0, also after a
+ * failure. */
+static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct dpe_error *err)
+{
+    *fd = dpe_nameless_file(folder);
+    if (*fd < 0) {
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s: cannot create a file for keys and values: %s; name another folder in TMPDIR",
+            folder, strerror(errno));
+    }
+    if (in_memory(*fd)) {
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s: its files lie in memory, where keys and values do not fit; name a folder "
+            "on a disk in TMPDIR",
+            folder);
+    }
+    int code = reserve(*fd, bytes);
+    if (code != 0) {
+        return dpe_fail(
+            err, DPE_IO,
+            "%s: cannot reserve %.1f MiB for keys and values: %s; free space there, name "
+            "another folder in TMPDIR, or use a smaller --kv-cache-dtype",
+            folder, (double)bytes / 0x1p20, strerror(code));
+    }
+    return DPE_OK;
+}
+
 /* --------------------------------------------------------------------------------------- cache */
 
-/* Of keys, values or queries: in a page only whole rows. */
+enum { ROOM = 1 << 14 /* bytes of the rows that are moved at a time */ };
+
+/* Keys, values or queries. */
 struct part {
     enum dpe_kv_type type;
-    int64_t heads, capacity;
-    uint64_t row_bytes;
-    int64_t page_rows, head_pages;
-    uint64_t at;  /* bytes before it in memory */
-    int64_t page; /* pages before it in the file */
-};
-
-struct layout {
-    struct part parts[DPE_KV_PARTS];
-    uint64_t bytes;
-    int64_t pages;
+    int64_t heads;
+    uint64_t row_bytes, at; /* at: bytes before it */
 };
 
 struct dpe_kv {
     struct dpe_kv_shape shape;
-    struct layout layout;
-    unsigned char *memory;      /* NULL: pages */
-    struct dpe_kv_pages *pages; /* NULL: memory */
-    float *channels;            /* [layers][heads][width], NULL: all 1 */
-    char *folder;               /* of the file, for messages */
+    struct part parts[DPE_KV_PARTS];
+    unsigned char *memory; /* NULL: a file */
+    int fd;                /* −1: memory */
+    atomic_int failed;     /* errno, negative when it was reading that failed; 0: nothing did */
+    float *channels;       /* [layers][heads][width], NULL: all 1 */
+    char *folder;          /* of the file, for messages */
 };
 
-static struct layout lay_out(const struct dpe_kv_shape *shape)
+/* The bytes of all parts. */
+static uint64_t lay_out(const struct dpe_kv_shape *shape, struct part parts[DPE_KV_PARTS])
 {
-    struct layout layout = {.pages = 0};
+    uint64_t bytes = 0;
     for (int i = 0; i < DPE_KV_PARTS; i++) {
-        struct part *part = &layout.parts[i];
-        bool queries = i == DPE_KV_QUERIES;
-        part->type = queries ? DPE_KV_F32 : shape->type;
-        part->heads = queries ? shape->query_heads : shape->heads;
-        part->capacity = shape->capacity;
-        part->row_bytes = dpe_kv_row_bytes(part->type, shape->width);
-        part->page_rows = (int64_t)(DPE_KV_PAGE / part->row_bytes);
-        part->page_rows = part->page_rows > 0 ? part->page_rows : 1;
-        part->head_pages = (part->capacity + part->page_rows - 1) / part->page_rows;
-        part->at = layout.bytes;
-        part->page = layout.pages;
-        uint64_t heads = (uint64_t)(shape->layers * part->heads);
-        layout.bytes = dpe_bytes_plus(
-            layout.bytes,
-            dpe_bytes_times(heads, dpe_bytes_times((uint64_t)part->capacity, part->row_bytes)));
-        layout.pages += (int64_t)heads * part->head_pages;
+        const bool queries = i == DPE_KV_QUERIES;
+        const enum dpe_kv_type type = queries ? DPE_KV_F32 : shape->type;
+        const int64_t heads = queries ? shape->query_heads : shape->heads;
+        const uint64_t row_bytes = dpe_kv_row_bytes(type, shape->width);
+        parts[i] = (struct part){type, heads, row_bytes, bytes};
+        bytes =
+            dpe_bytes_plus(bytes, dpe_bytes_of(shape->layers, heads, shape->capacity, row_bytes));
     }
-    return layout;
+    return bytes;
 }
 
 uint64_t dpe_kv_bytes(const struct dpe_kv_shape *shape)
 {
-    return lay_out(shape).bytes;
+    struct part parts[DPE_KV_PARTS];
+    return lay_out(shape, parts);
 }
 
-uint64_t dpe_kv_file_bytes(const struct dpe_kv_shape *shape)
-{
-    return dpe_bytes_times((uint64_t)lay_out(shape).pages, DPE_KV_PAGE);
-}
-
-uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape)
-{
-    return dpe_kv_pages_bytes(lay_out(shape).pages, DPE_KV_LEAST_FRAMES);
-}
-
-dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
-                         struct dpe_kv **made, struct dpe_error *err)
+dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, struct dpe_kv **made,
+                         struct dpe_error *err)
 {
     DPE_SCOPED(dpe_kv_destroy_scoped) struct dpe_kv *kv = NULL;
     DPE_TRY(DPE_NEW(&kv, 1, err, "out of memory"));
     kv->shape = *shape;
-    kv->layout = lay_out(shape);
+    kv->fd = -1;
+    const uint64_t bytes = lay_out(shape, kv->parts);
     if (folder == NULL) {
-        kv->memory = dpe_alloc(kv->layout.bytes, 1);
+        kv->memory = dpe_alloc(bytes, 1);
     } else {
-        uint64_t least = dpe_kv_least_bytes(shape);
-        int64_t frames = DPE_KV_LEAST_FRAMES;
-        uint64_t each = dpe_kv_pages_bytes(0, 1) - dpe_kv_pages_bytes(0, 0);
-        frames += memory > least ? (int64_t)((memory - least) / each) : 0;
-        frames = dpe_least(frames, kv->layout.pages + DPE_KV_LEAST_FRAMES);
         kv->folder = strdup(folder);
-        DPE_TRY(dpe_kv_pages_make(folder, kv->layout.pages, frames, &kv->pages, err));
+        DPE_TRY(make_file(folder, bytes, &kv->fd, err));
     }
     DPE_TRY(DPE_MADE(folder == NULL ? (void *)kv->memory : kv->folder, err,
-                     "out of memory: %.1f MiB of keys and values",
-                     (double)kv->layout.bytes / 0x1p20));
+                     "out of memory: %.1f MiB of keys and values", (double)bytes / 0x1p20));
     *made = kv;
     kv = NULL;
     return DPE_OK;
@@ -201,7 +237,7 @@ dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, u
 void dpe_kv_destroy(struct dpe_kv *kv)
 {
     if (kv != NULL) {
-        dpe_kv_pages_free(kv->pages);
+        dpe_close_fd(&kv->fd);
         free(kv->memory);
         free(kv->channels);
         free(kv->folder);
@@ -209,41 +245,54 @@ void dpe_kv_destroy(struct dpe_kv *kv)
     }
 }
 
-/* Consecutive rows that lie one after another: in memory all, else those of a page. */
-struct piece {
-    unsigned char *bytes; /* NULL: the file has failed */
-    int64_t count, page;
-};
-
-static struct piece hold(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t done,
-                         bool writes)
+/* Bytes before the first of these rows. */
+static uint64_t place(const struct dpe_kv *kv, const struct dpe_kv_rows *rows)
 {
-    const struct part *part = &kv->layout.parts[rows->part];
-    int64_t head = rows->layer * part->heads + rows->head;
-    int64_t row = rows->row + done;
-    int64_t left = rows->count - done;
-    if (kv->memory != NULL) {
-        uint64_t at = part->at + (uint64_t)(head * part->capacity + row) * part->row_bytes;
-        return (struct piece){.bytes = kv->memory + at, .count = left};
-    }
-    int64_t in_page = row % part->page_rows;
-    int64_t page = part->page + head * part->head_pages + row / part->page_rows;
-    int64_t count = part->page_rows - in_page < left ? part->page_rows - in_page : left;
-    unsigned char *bytes = dpe_kv_pages_pin(kv->pages, page, writes);
-    bytes = bytes != NULL ? bytes + (uint64_t)in_page * part->row_bytes : NULL;
-    return (struct piece){.bytes = bytes, .count = count, .page = page};
+    const struct part *part = &kv->parts[rows->part];
+    const int64_t head = rows->layer * part->heads + rows->head;
+    return part->at + (uint64_t)(head * kv->shape.capacity + rows->row) * part->row_bytes;
 }
 
 unsigned char *dpe_kv_at(struct dpe_kv *kv, const struct dpe_kv_rows *rows)
 {
-    return hold(kv, rows, 0, true).bytes;
+    return kv->memory + place(kv, rows);
 }
 
-static void let_go(struct dpe_kv *kv, const struct piece *piece)
+/* The first failure is the one that is told. */
+static void fail(struct dpe_kv *kv, bool reading)
 {
-    if (kv->pages != NULL && piece->bytes != NULL) {
-        dpe_kv_pages_unpin(kv->pages, piece->page);
+    const int code = errno != 0 ? errno : EIO;
+    int none = 0;
+    atomic_compare_exchange_strong(&kv->failed, &none, reading ? -code : code);
+}
+
+/* n bytes: where they are, or in `room`. */
+static const unsigned char *get(struct dpe_kv *kv, uint64_t at, size_t n, unsigned char *room)
+{
+    if (kv->memory != NULL) {
+        return kv->memory + at;
     }
+    if (atomic_load(&kv->failed) != 0 || dpe_read_at(kv->fd, room, n, at) != n) {
+        fail(kv, true);
+        memset(room, 0, n);
+    }
+    return room;
+}
+
+static void put(struct dpe_kv *kv, uint64_t at, size_t n, const unsigned char *bytes)
+{
+    if (kv->memory != NULL) {
+        memcpy(kv->memory + at, bytes, n);
+    } else if (dpe_write_at(kv->fd, bytes, n, at) != n) {
+        fail(kv, false);
+    }
+}
+
+/* How many of the rows from `done` on are moved at once. */
+static int64_t some_of(const struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t done)
+{
+    const int64_t most = (int64_t)(ROOM / kv->parts[rows->part].row_bytes);
+    return dpe_least(most, rows->count - done);
 }
 
 static const float *channels_of(const struct dpe_kv *kv, const struct dpe_kv_rows *rows)
@@ -256,70 +305,46 @@ static const float *channels_of(const struct dpe_kv *kv, const struct dpe_kv_row
 void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float *from,
                   int64_t stride)
 {
-    const struct part *part = &kv->layout.parts[rows->part];
+    unsigned char room[ROOM];
+    const struct part *part = &kv->parts[rows->part];
     const float *channels = channels_of(kv, rows);
-    for (int64_t done = 0; done < rows->count;) {
-        struct piece piece = hold(kv, rows, done, true);
-        for (int64_t i = 0; piece.bytes != NULL && i < piece.count; i++) {
+    const uint64_t at = place(kv, rows);
+    for (int64_t done = 0, n = 0; done < rows->count; done += n) {
+        n = some_of(kv, rows, done);
+        for (int64_t i = 0; i < n; i++) {
             pack(part->type, from + (done + i) * stride, channels, kv->shape.width,
-                 piece.bytes + (uint64_t)i * part->row_bytes);
+                 room + (uint64_t)i * part->row_bytes);
         }
-        let_go(kv, &piece);
-        done += piece.count;
+        put(kv, at + (uint64_t)done * part->row_bytes, (size_t)n * part->row_bytes, room);
     }
 }
 
 void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
 {
-    const struct part *part = &kv->layout.parts[rows->part];
+    unsigned char room[ROOM];
+    const struct part *part = &kv->parts[rows->part];
     const float *channels = channels_of(kv, rows);
-    int64_t width = kv->shape.width;
-    for (int64_t done = 0; done < rows->count;) {
-        struct piece piece = hold(kv, rows, done, false);
-        if (piece.bytes != NULL) {
-            unpack(part->type, piece.bytes, channels, piece.count, width, out + done * width);
-        } else {
-            memset(out + done * width, 0, (size_t)(piece.count * width) * sizeof *out);
-        }
-        let_go(kv, &piece);
-        done += piece.count;
+    const uint64_t at = place(kv, rows);
+    const int64_t width = kv->shape.width;
+    for (int64_t done = 0, n = 0; done < rows->count; done += n) {
+        n = some_of(kv, rows, done);
+        const unsigned char *bytes =
+            get(kv, at + (uint64_t)done * part->row_bytes, (size_t)n * part->row_bytes, room);
+        unpack(part->type, bytes, channels, n, width, out + done * width);
     }
 }
 
-/* Rows as they are stored. */
-static void put_rows(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const unsigned char *bytes)
-{
-    uint64_t row_bytes = kv->layout.parts[rows->part].row_bytes;
-    for (int64_t done = 0; done < rows->count;) {
-        struct piece piece = hold(kv, rows, done, true);
-        if (piece.bytes != NULL) {
-            memcpy(piece.bytes, bytes + (uint64_t)done * row_bytes,
-                   (uint64_t)piece.count * row_bytes);
-        }
-        let_go(kv, &piece);
-        done += piece.count;
-    }
-}
-
-/* Rows of a page are copied twice: no thread holds a page while it waits for another. */
 void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to)
 {
-    unsigned char page[DPE_KV_PAGE];
-    uint64_t row_bytes = kv->layout.parts[rows->part].row_bytes;
-    for (int64_t done = 0; done < rows->count;) {
-        struct piece from = hold(kv, rows, done, false);
-        const unsigned char *bytes = from.bytes;
-        if (kv->pages != NULL && bytes != NULL) {
-            bytes = memcpy(page, bytes, (uint64_t)from.count * row_bytes);
-        }
-        let_go(kv, &from);
-        if (bytes != NULL) {
-            struct dpe_kv_rows target = *rows;
-            target.row = to + done;
-            target.count = from.count;
-            put_rows(kv, &target, bytes);
-        }
-        done += from.count;
+    unsigned char room[ROOM];
+    const uint64_t row_bytes = kv->parts[rows->part].row_bytes;
+    const uint64_t at = place(kv, rows);
+    const uint64_t ahead = (uint64_t)(to - rows->row) * row_bytes; /* or behind: it wraps */
+    for (int64_t done = 0, n = 0; done < rows->count; done += n) {
+        n = some_of(kv, rows, done);
+        const uint64_t from = at + (uint64_t)done * row_bytes;
+        const size_t bytes = (size_t)n * row_bytes;
+        put(kv, from + ahead, bytes, get(kv, from, bytes, room));
     }
 }
 
@@ -343,16 +368,11 @@ dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *ch
 
 dpe_status dpe_kv_status(const struct dpe_kv *kv, struct dpe_error *err)
 {
-    bool reads = false;
-    int code = kv != NULL && kv->pages != NULL ? dpe_kv_pages_failed(kv->pages, &reads) : 0;
-    return code == 0 ? DPE_OK
-                     : dpe_fail(err, DPE_IO,
-                                "%s: %s the file of keys and values failed: %s; nothing that was "
-                                "reported is lost, the same command starts this text again",
-                                kv->folder, reads ? "reading" : "writing", strerror(code));
-}
-
-struct dpe_kv_work dpe_kv_work(const struct dpe_kv *kv)
-{
-    return kv->pages != NULL ? dpe_kv_pages_work(kv->pages) : (struct dpe_kv_work){0};
+    const int failed = kv != NULL ? atomic_load(&kv->failed) : 0;
+    return failed == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_IO,
+                          "%s: %s the file of keys and values failed: %s; nothing that was "
+                          "reported is lost, the same command starts this text again",
+                          kv->folder, failed < 0 ? "reading" : "writing", strerror(abs(failed)));
 }

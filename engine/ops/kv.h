@@ -12,9 +12,9 @@
  * the cache.
  *
  * The file. It has no name: a process that ends in any way leaves nothing. All of it is reserved
- * when it is made, so a full disk is found then. Its pages (rows of one head) go through frames in
- * memory: pread and pwrite, never a mapping, whose read errors would be signals. The frame that was
- * not used for longest, by the clock algorithm, takes the next page.
+ * when it is made, so a full disk is found then. Rows are read and written by pread and pwrite,
+ * never through a mapping, whose read errors would be signals. What of it is in memory is the
+ * system's choice, which has it beside the process's own.
  *
  * Threads may read at the same time, and write or copy rows that no other thread uses.
  */
@@ -40,20 +40,16 @@ struct dpe_kv_shape {
     int64_t query_heads;                    /**< 0: no queries are kept */
 };
 
-/** Bytes of all rows in memory. */
+/** Bytes of all rows, in memory or in a file. */
 uint64_t dpe_kv_bytes(const struct dpe_kv_shape *shape);
-/** Bytes of the file that holds them. */
-uint64_t dpe_kv_file_bytes(const struct dpe_kv_shape *shape);
-/** Memory that the least number of frames and the lists of pages take. */
-uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape);
 
 struct dpe_kv;
 
-/** Rows in memory (folder NULL), or in a file in `folder` with at most `memory` bytes of frames and
- *  lists (≥ dpe_kv_least_bytes). DPE_NO_MEMORY; DPE_CANNOT_CREATE when there can be no file in the
- *  folder, or its file system is memory itself; DPE_IO when the disk is full. */
-dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
-                         struct dpe_kv **kv, struct dpe_error *err);
+/** Rows in memory (folder NULL), or in a file in `folder`. DPE_NO_MEMORY; DPE_CANNOT_CREATE when
+ *  there can be no file in the folder, or its file system is memory itself; DPE_IO when the disk is
+ *  full. */
+dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, struct dpe_kv **kv,
+                         struct dpe_error *err);
 void dpe_kv_destroy(struct dpe_kv *kv);
 DPE_SCOPED_HANDLE(struct dpe_kv *, dpe_kv_destroy)
 /** Constants [heads][width] above 0 by which a layer's keys are divided before they are rounded to
@@ -66,6 +62,11 @@ struct dpe_kv_rows {
     enum dpe_kv_part part;
     int64_t layer, head, row, count;
 };
+/** Bytes of one row, whatever its numbers are. */
+uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width);
+/** The first of these rows in a cache in memory, for whoever moves them as they are; the others
+ * follow it. */
+unsigned char *dpe_kv_at(struct dpe_kv *kv, const struct dpe_kv_rows *rows);
 /** From `from`, whose rows lie `stride` numbers apart. */
 void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float *from,
                   int64_t stride);
@@ -76,9 +77,4 @@ void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to);
 /** DPE_IO once reading or writing the file has failed; what was read since then is zeros. */
 dpe_status dpe_kv_status(const struct dpe_kv *kv, struct dpe_error *err);
 
-/** What the file did, for benchmarks. */
-struct dpe_kv_work {
-    uint64_t read, written; /**< bytes */
-};
-struct dpe_kv_work dpe_kv_work(const struct dpe_kv *kv);
 #endif

@@ -5,6 +5,14 @@
 #include <math.h>
 #include <string.h>
 
+/* Loops in the widest vectors that the processor has, where the baseline's are slow. Contraction is
+ * off, so all give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 enum {
     SMALL_WORK = 1 << 14, /* logits for which no second thread is woken */
     SUM_BLOCK = 256       /* logits whose powers are summed at a time */
@@ -65,7 +73,7 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab)
 
 /* Σ e^(x − largest) of a block of finite x ≤ largest, in loops that compilers turn into vectors:
  * with libm a third of the likelihood of a model of 262,144 tokens was spent here. */
-static inline __attribute__((always_inline)) double sum_of(const float *x, int64_t n, float largest)
+WIDE static double sum_powers(const float *x, int64_t n, float largest)
 {
     enum { LANES = 16 };
     const float shift = 0x1.8p23F; /* x + shift − shift is x rounded to an integer */
@@ -98,35 +106,15 @@ static inline __attribute__((always_inline)) double sum_of(const float *x, int64
     return total;
 }
 
-static double sum_powers(const float *x, int64_t n, float largest)
-{
-    return sum_of(x, n, largest);
-}
-
-#if defined(__x86_64__)
-/* The same bits in wider vectors. */
-static __attribute__((target("avx512f,avx512dq"))) double
-sum_powers_avx512(const float *x, int64_t n, float largest)
-{
-    return sum_of(x, n, largest);
-}
-#endif
-
 double dpe_log_sum(const float *logits, int64_t vocab)
 {
     if (dpe_first_nonfinite(logits, vocab) >= 0) {
         return (double)NAN;
     }
     float largest = logits[dpe_likeliest(logits, vocab)];
-    double (*sum)(const float *, int64_t, float) = sum_powers;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
-        sum = sum_powers_avx512;
-    }
-#endif
     double total = 0.0;
     for (int64_t at = 0; at < vocab; at += SUM_BLOCK) {
-        total += sum(logits + at, dpe_least(SUM_BLOCK, vocab - at), largest);
+        total += sum_powers(logits + at, dpe_least(SUM_BLOCK, vocab - at), largest);
     }
     return (double)largest + log(total);
 }
@@ -149,8 +137,8 @@ enum { EXP_DEGREE = 12 };
 
 /* Up to SUM_BLOCK numbers, in loops that compilers turn into vectors: two powers of libm for each
  * entry of the vocabulary took 3.5 times as long. */
-static inline __attribute__((always_inline)) void
-powers_of(const float *x, const float *other, int64_t n, double largest, double sums[2])
+WIDE static void add_powers(const float *x, const float *other, int64_t n, double largest,
+                            double sums[2])
 {
     enum { LANES = 8 };
     const double shift = 0x1.8p52; /* y + shift − shift is y rounded to an integer */
@@ -191,40 +179,12 @@ powers_of(const float *x, const float *other, int64_t n, double largest, double 
     }
 }
 
-static void add_powers(const float *x, const float *other, int64_t n, double largest,
-                       double sums[2])
-{
-    powers_of(x, other, n, largest, sums);
-}
-
-#if defined(__x86_64__)
-/* The same bits in wider vectors. */
-static __attribute__((target("avx2"))) void
-add_powers_avx2(const float *x, const float *other, int64_t n, double largest, double sums[2])
-{
-    powers_of(x, other, n, largest, sums);
-}
-
-static __attribute__((target("avx512f,avx512dq"))) void
-add_powers_avx512(const float *x, const float *other, int64_t n, double largest, double sums[2])
-{
-    powers_of(x, other, n, largest, sums);
-}
-#endif
-
 double dpe_power_sums(const float *x, const float *other, int64_t n, double largest, double *ahead)
 {
     double sums[2] = {0.0, 0.0};
-    void (*add)(const float *, const float *, int64_t, double, double *) = add_powers;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
-        add = add_powers_avx512;
-    } else if (__builtin_cpu_supports("avx2")) {
-        add = add_powers_avx2;
-    }
-#endif
     for (int64_t at = 0; at < n; at += SUM_BLOCK) {
-        add(x + at, other != NULL ? other + at : NULL, dpe_least(SUM_BLOCK, n - at), largest, sums);
+        add_powers(x + at, other != NULL ? other + at : NULL, dpe_least(SUM_BLOCK, n - at), largest,
+                   sums);
     }
     if (other != NULL) {
         *ahead = sums[1];

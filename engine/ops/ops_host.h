@@ -39,6 +39,8 @@ static inline int dpe_threads_for(int n_threads, int64_t work)
 void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor *shift,
                         const struct dpe_tensor *factors, float *scores);
 
+/** sum plus row `row` of a weight times x [weight cols]. */
+double dpe_reference_dot(const struct dpe_tensor *weight, int64_t row, const float *x, double sum);
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);
 

@@ -138,11 +138,9 @@ static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which
     }
 }
 
-/* Row `row` of a weight times x. */
-static double dot_row(const struct dpe_tensor *weight, int64_t row, const float *x)
+double dpe_reference_dot(const struct dpe_tensor *weight, int64_t row, const float *x, double sum)
 {
     float block[BLOCK];
-    double sum = 0.0;
     for (int64_t i = 0; i < weight->cols; i += BLOCK) {
         int64_t n = weight->cols - i < BLOCK ? weight->cols - i : BLOCK;
         dpe_tensor_read(weight, row * dpe_tensor_stride(weight) + i, n, block);
@@ -167,7 +165,8 @@ static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dp
         }
         for (int64_t r = 0; r < rows; r++) {
             float *to = (float *)out + r * weight.rows + o;
-            double sum = dot_row(&weight, o, (const float *)x + r * weight.cols) + (double)b;
+            double sum =
+                dpe_reference_dot(&weight, o, (const float *)x + r * weight.cols, 0.0) + (double)b;
             *to = (float)(accumulate ? (double)*to + sum : sum);
         }
     }
@@ -392,7 +391,8 @@ static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t row
     dpe_threads_for(backend->n_threads, rows * head->rows * head->cols)) schedule(static)
     for (int64_t o = 0; o < head->rows; o++) {
         for (int64_t r = 0; r < rows; r++) {
-            logits[r * head->rows + o] = (float)dot_row(head, o, (const float *)x + r * head->cols);
+            logits[r * head->rows + o] =
+                (float)dpe_reference_dot(head, o, (const float *)x + r * head->cols, 0.0);
         }
     }
 }

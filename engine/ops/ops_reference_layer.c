@@ -190,17 +190,11 @@ void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor
 static double dot(const struct dpe_tensor *weight, const struct dpe_tensor *bias, int64_t row,
                   const float *x)
 {
-    double sum = 0.0;
-    float w = 0.0F;
+    float b = 0.0F;
     if (bias->data != NULL) {
-        dpe_tensor_read(bias, row, 1, &w);
-        sum = (double)w;
+        dpe_tensor_read(bias, row, 1, &b);
     }
-    for (int64_t i = 0; i < weight->cols; i++) {
-        dpe_tensor_read(weight, row * dpe_tensor_stride(weight) + i, 1, &w);
-        sum += (double)w * (double)x[i];
-    }
-    return sum;
+    return dpe_reference_dot(weight, row, x, (double)b);
 }
 
 void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,

@@ -87,7 +87,6 @@ static void small_heads(const struct dpe_config *config, struct dpe_config *smal
         const int64_t own = config->kinds[i].kv_heads;
         least = own > 0 ? dpe_least(least, own) : least;
     }
-    small->head_dim = config->head_dim;
     small->n_heads = KV_HEADS * (config->n_heads / least);
     for (int i = 0; i < config->n_kinds; i++) {
         const int64_t own = config->kinds[i].kv_heads;
@@ -97,7 +96,6 @@ static void small_heads(const struct dpe_config *config, struct dpe_config *smal
     small->n_heads = divides ? small->n_heads : config->n_heads;
     small->n_kv_heads = small->n_heads * config->n_kv_heads / config->n_heads;
     for (int i = 0; i < config->n_kinds; i++) {
-        small->kinds[i].head_dim = config->kinds[i].head_dim;
         small->kinds[i].kv_heads = small->n_heads * config->kinds[i].kv_heads / config->n_heads;
     }
 }
@@ -106,23 +104,13 @@ static void small_heads(const struct dpe_config *config, struct dpe_config *smal
  * and one more that has keys of a layer before. */
 static void small_kinds(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
 {
-    small->n_kinds = config->n_kinds;
     for (int i = 0; i < config->n_kinds; i++) {
         small->kinds[i].window = small_window(config->kinds[i].window, tokens);
-        small->kinds[i].rope = config->kinds[i].rope;
-        small->kinds[i].recurrent = config->kinds[i].recurrent;
-        small->kinds[i].chunked = config->kinds[i].chunked;
     }
-    if (config->layer_kinds != NULL && config->n_kinds > LAYERS) {
-        small->n_layers = config->n_kinds;
-    }
-    if (config->shared_layers > 0 && config->n_kinds > 1) {
-        small->shared_layers = 1;
-        small->n_layers++;
-    }
+    const bool kinds = config->layer_kinds != NULL && config->n_kinds > LAYERS;
+    small->shared_layers = config->shared_layers > 0 && config->n_kinds > 1 ? 1 : 0;
+    small->n_layers = (kinds ? config->n_kinds : LAYERS) + small->shared_layers;
     small->wide_layers = config->wide_layers > 0 ? small->shared_layers : 0;
-    small->value_norms = config->value_norms;
-    small->layer_scales = config->layer_scales;
     small->input_width = config->input_width > 0 ? small->intermediate / 2 : 0;
     small->input_vocab = config->input_width > 0 ? small->vocab : 0;
 }
@@ -159,13 +147,9 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
         !all && small->experts_per_token == small->n_experts && small->n_experts > 1
             ? small->n_experts - 1
             : small->experts_per_token;
-    small->experts_normalised = config->experts_normalised;
     small->expert_width = config->n_experts > 0 ? small->intermediate : 0;
     small->shared_width = config->shared_width > 0 ? small->intermediate : 0;
-    small->shared_gate = config->shared_gate;
-    small->experts_beside = config->experts_beside;
     small->dense_layers = config->dense_layers > 0 ? 1 : 0;
-    small->router = config->router;
     if (!all && small->n_experts == 4 && config->router.groups > 1) {
         small->router.groups = 2; /* and so two experts are left to choose */
         small->router.of_these = 1;
@@ -173,7 +157,6 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
     } else {
         small->router.groups = 0;
     }
-    small->branches = config->branches;
     small->selection = small_selection(config->selection, tokens, all);
 }
 
@@ -182,12 +165,10 @@ static void small_states(const struct dpe_config *config, struct dpe_config *sma
 {
     const struct dpe_recurrent *r = &config->recurrent;
     if (r->value_heads > 0) {
-        small->recurrent = *r;
         small->recurrent.key_heads = dpe_least(r->key_heads, KV_HEADS);
         small->recurrent.value_heads =
             small->recurrent.key_heads * dpe_least(r->value_heads / r->key_heads, 4);
     }
-    small->output_gate = config->output_gate;
 }
 
 static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
@@ -201,40 +182,30 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
                          struct dpe_config *small)
 {
     const int64_t wide = tokens < LONG && config->blocks == 0 ? NARROW : WIDE; /* of whole blocks */
-    memset(small, 0, sizeof *small); /* what is between fields too: it is compared as bytes */
+    memcpy(small, config, sizeof *small);
     snprintf(small->model_type, sizeof small->model_type, "%s",
              config->family != NULL ? config->family->model_type : "llama");
-    small->n_layers = LAYERS;
-    small->hidden = wide;
-    small->intermediate = wide;
-    small->vocab = wide;
+    small->family = NULL;
+    small->longer_by = NULL;
+    small->layer_kinds = NULL;
+    small->hidden = small->intermediate = small->vocab = wide;
     small->max_position = MOST_TOKENS;
+    small->made_longer = small->weight_bytes = 0;
     small->rms_eps = 1e-5;
     small->bos_id = -1;
+    small->n_eos = 0;
     small->blocks = in_float ? 0 : config->blocks;
     small->dtype = in_float ? DPE_F32 : config->dtype;
-    small->qkv_bias = config->qkv_bias;
-    small->o_bias = config->o_bias;
-    small->mlp_bias = config->mlp_bias;
-    small->qk_norm = config->qk_norm;
-    small->bare_norms = config->bare_norms;
-    small->late_norms = config->late_norms;
-    small->activation = config->activation;
-    small->embedding_multiplier = config->embedding_multiplier;
-    small->logits_multiplier = config->logits_multiplier;
+    memset(small->fp8_block, 0, sizeof small->fp8_block);
+    small->tied_embeddings = small->tied_outside = small->own_head = false;
+    small->parallel = small->centred = small->fast = small->values_are_keys = false;
+    small->routed_every = small->further_layers = 0;
     /* Random heads have no norms that make a larger one fit, as Gemma 4's have: scores would be so
      * far apart that what rounding does to one decides. */
     small->attention_multiplier =
         fmin(config->attention_multiplier, 1.0 / sqrt((double)config->head_dim));
-    small->attention_cap = config->attention_cap;
-    small->logit_cap = config->logit_cap;
-    small->query_growth = config->query_growth;
     small->query_length = config->query_length < (double)tokens / 3.0 ? config->query_length
                                                                       : floor((double)tokens / 3.0);
-    small->query_from = config->query_from;
-    small->growth_still = config->growth_still;
-    small->sinks = config->sinks;
-    small->rotary_dim = config->rotary_dim;
     small->rope = plain_rope(&config->rope);
     small->local_rope = plain_rope(&config->local_rope);
     small_heads(config, small);

@@ -51,33 +51,25 @@ static struct share share_at(const struct dpe_lane *l, const struct dpe_batch *b
     return share;
 }
 
-/* Rows of a batch as one of their own. */
-static struct dpe_batch some_of(const struct dpe_batch *batch, const struct share *share)
+struct dpe_batch dpe_batch_rows(const struct dpe_batch *batch, int64_t first, int64_t n)
 {
     struct dpe_batch some = *batch;
     if (batch->positions != NULL) {
-        some.tokens += share->first;
-        some.positions += share->first;
-        some.offsets += share->first;
-        some.lents += share->first;
-        some.branches += share->first;
-        some.rows = share->n;
+        some.tokens += first;
+        some.positions += first;
+        some.offsets += first;
+        some.lents += first;
+        some.branches += first;
+        some.rows = n;
         some.n_parts = 0;
     }
     return some;
 }
 
-/* The plan and the tables of a layer. */
-static const struct dpe_plan *plan_of(const struct dpe_session *s, int64_t layer)
+/* Which plan and tables a layer has. */
+static int kind_of(const struct dpe_config *c, int64_t layer)
 {
-    const int kind = s->config->layer_kinds != NULL ? s->config->layer_kinds[layer] : 0;
-    return kind == 0 ? &s->plan : &s->kind_plans[kind];
-}
-
-static const struct dpe_rotation *rotation_of(const struct dpe_session *s, int64_t layer)
-{
-    const int kind = s->config->layer_kinds != NULL ? s->config->layer_kinds[layer] : 0;
-    return kind == 0 ? &s->rotation : &s->kind_rotations[kind];
+    return c->layer_kinds != NULL ? c->layer_kinds[layer] : 0;
 }
 
 /* A session's own lane has the workspace of the one whose buffers it uses. */
@@ -99,7 +91,7 @@ static dpe_status report_nonfinite(const struct dpe_lane *l, int64_t layer,
     dpe_fail(err, DPE_NONFINITE,
              "NaN or infinity after layer %" PRId64 " at position %" PRId64
              "; the weights or the position plan (%s) produce it",
-             layer, position, share.session->plan.name);
+             layer, position, share.session->plans[0].name);
     if (err != NULL) {
         err->layer = (int)layer;
         err->position = position;
@@ -204,8 +196,8 @@ static dpe_status give_tap(struct dpe_lane *l, int64_t layer, const struct dpe_b
 struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
 {
     bool keeps =
-        dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
-    return (struct dpe_store){.plan = plan_of(s, layer),
+        dpe_selection_keeps_queries(&s->plans[0].selection) && dpe_config_moves(s->config, layer);
+    return (struct dpe_store){.plan = &s->plans[kind_of(s->config, layer)],
                               .cache_k = s->kept[layer].k,
                               .cache_v = s->kept[layer].v,
                               .cache_q = s->kept[layer].q,
@@ -228,10 +220,10 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
     const int64_t head_dim = dpe_config_head_dim(c, layer);
     const int64_t keys_of = dpe_config_keys_of(c, layer);
     int64_t width = c->n_heads * head_dim;
-    const struct dpe_selection *selection = &s->plan.selection;
+    const struct dpe_selection *selection = &s->plans[0].selection;
     return (struct dpe_attention){
-        .plan = plan_of(s, layer),
-        .rotation = rotation_of(s, layer),
+        .plan = &s->plans[kind_of(c, layer)],
+        .rotation = &s->rotations[kind_of(c, layer)],
         .layer = layer,
         .start = batch->start + first,
         .rows = share->first + share->n - first,
@@ -300,8 +292,8 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
     }
     if (branches.windowed != NULL) {
         for (int64_t i = 0, at = first; i < n; at += args[i++].rows) {
-            args[i].plan = &shares[i].session->kind_plans[1];
-            args[i].rotation = &shares[i].session->kind_rotations[1];
+            args[i].plan = &shares[i].session->plans[1];
+            args[i].rotation = &shares[i].session->rotations[1];
             args[i].compressed = NULL;
             args[i].out = branches_of(l, batch->rows, at).windowed;
         }
@@ -473,10 +465,10 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
 static void scale_heads(struct dpe_lane *l, int64_t layer, const struct share *share, int64_t first)
 {
     const struct dpe_config *c = l->config;
-    const struct dpe_temperature *t = &share->session->plan.temperature;
+    const struct dpe_temperature *t = &share->session->plans[0].temperature;
     const int64_t width = c->n_heads * c->head_dim;
     const int64_t rows = share->first + share->n - first;
-    if (rows <= 0 || (c->layer_kinds != NULL && c->layer_kinds[layer] != 0)) {
+    if (rows <= 0 || kind_of(c, layer) != 0) {
         return;
     }
     for (int i = 0; i < t->n_heads; i++) {
@@ -493,7 +485,7 @@ static void store_share(struct dpe_lane *l, int64_t layer, const struct dpe_batc
 {
     const int64_t head_dim = dpe_config_head_dim(l->config, layer);
     const int64_t kv_width = dpe_config_kv_heads(l->config, layer) * head_dim;
-    const struct dpe_batch some = some_of(batch, share);
+    const struct dpe_batch some = dpe_batch_rows(batch, share->first, share->n);
     struct dpe_store store = dpe_session_store(share->session, layer);
     scale_heads(l, layer, share, dpe_most(first_q, share->first));
     store.q = row_of(l, l->q, share->first, l->config->n_heads * head_dim);
@@ -565,7 +557,7 @@ static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *bat
     ops->linear(b, layer, DPE_WEIGHT_DECAY, in, rows, decay, false);
     for (int64_t i = 0; i < shares_of(batch); i++) {
         const struct share share = share_at(l, batch, i);
-        const struct dpe_batch some = some_of(batch, &share);
+        const struct dpe_batch some = dpe_batch_rows(batch, share.first, share.n);
         const struct dpe_recurrence args = {
             .layer = layer,
             .rows = some.rows,

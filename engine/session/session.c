@@ -156,7 +156,7 @@ static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
     const struct dpe_session_ask ask = dpe_session_asked(s);
     const struct dpe_kv_shape shape = dpe_session_kv_shape(&ask);
     const char *folder = s->bytes.file > 0 ? s->options.kv_dir : NULL;
-    DPE_TRY(dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err));
+    DPE_TRY(dpe_kv_create(&shape, folder, &s->kv, err));
     if (shape.type != DPE_KV_INT8) {
         return DPE_OK;
     }
@@ -193,7 +193,8 @@ static dpe_status allocate_kept(struct dpe_session *s, struct dpe_error *err)
             }
         }
     }
-    return s->bytes.kv > 0 && s->kv == NULL ? make_kv(s, err) : DPE_OK;
+    const bool in_kv = s->bytes.kv > 0 || s->bytes.file > 0;
+    return in_kv && s->kv == NULL ? make_kv(s, err) : DPE_OK;
 }
 
 /* The workspace of all sessions that share their buffers: as large as the plan of any needs. False:
@@ -226,11 +227,10 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         alone ? dpe_lane_allocate(&s->own, &s->bytes) : fit_workspace(s, s->bytes.workspace);
     s->workspace_room = alone ? s->bytes.workspace : 0;
     DPE_TRY(there ? allocate_kept(s, err) : not_allocated(s, err));
-    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
-    for (int kind = 1; kind < s->config->n_kinds; kind++) {
+    for (int kind = 0; kind == 0 || kind < s->config->n_kinds; kind++) {
         if (!s->config->kinds[kind].recurrent) {
-            DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
-                                     &s->kind_rotations[kind], err));
+            DPE_TRY(
+                s->ops->set_plan(s->own.backend, kind, &s->plans[kind], &s->rotations[kind], err));
         }
     }
     return DPE_OK;
@@ -261,10 +261,11 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
 }
 
 /* The tables of a plan, which take seconds at a million tokens. */
-static dpe_status make_rotation(struct dpe_session *s, const struct dpe_plan *plan,
-                                struct dpe_rotation *rotation, struct dpe_error *err)
+static dpe_status make_rotation(struct dpe_session *s, int kind, struct dpe_error *err)
 {
     enum { ROWS = 1 << 12 };
+    const struct dpe_plan *plan = &s->plans[kind];
+    struct dpe_rotation *rotation = &s->rotations[kind];
     DPE_TRY(dpe_rotation_room(plan, s->options.positions, rotation, err));
     for (int64_t x = 0; x < rotation->capacity; x += ROWS) {
         dpe_rotation_fill(plan, x, dpe_least(x + ROWS, rotation->capacity), s->options.n_threads,
@@ -278,14 +279,12 @@ static dpe_status make_rotation(struct dpe_session *s, const struct dpe_plan *pl
 static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_config *c = s->config;
-    int64_t length = s->options.positions;
     for (int kind = 1; kind < c->n_kinds; kind++) {
-        struct dpe_plan *plan = &s->kind_plans[kind];
-        if (c->kinds[kind].recurrent) {
-            continue;
+        if (!c->kinds[kind].recurrent) {
+            DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], s->options.positions, &s->plans[kind],
+                                        err));
+            DPE_TRY(make_rotation(s, kind, err));
         }
-        DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, plan, err));
-        DPE_TRY(make_rotation(s, plan, &s->kind_rotations[kind], err));
     }
     return DPE_OK;
 }
@@ -330,8 +329,8 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     DPE_TRY(dpe_session_check_fits(&ask, &s->bytes, err));
     DPE_TRY(s == base ? open_own(s, err) : join_base(s, err));
     DPE_TRY(allocate_host(s, err));
-    DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err));
-    DPE_TRY(make_rotation(s, &s->plan, &s->rotation, err));
+    DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plans[0], err));
+    DPE_TRY(make_rotation(s, 0, err));
     DPE_TRY(make_kinds(s, err));
     return allocate_device(s, err);
 }
@@ -423,7 +422,7 @@ static void leave_base(struct dpe_session *s)
     s->base->n_beside--;
     const bool kept = s->own.backend != NULL && s->ops->drop_plan != NULL;
     for (int kind = 0; kept && kind < DPE_MAX_LAYER_KINDS; kind++) {
-        s->ops->drop_plan(s->own.backend, kind == 0 ? &s->plan : &s->kind_plans[kind]);
+        s->ops->drop_plan(s->own.backend, &s->plans[kind]);
     }
 }
 
@@ -450,11 +449,9 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->lent);
     free(s->states.at);
     free(s->tokens);
-    dpe_rotation_free(&s->rotation);
-    dpe_plan_free(&s->plan);
-    for (int kind = 1; kind < DPE_MAX_LAYER_KINDS; kind++) {
-        dpe_rotation_free(&s->kind_rotations[kind]);
-        dpe_plan_free(&s->kind_plans[kind]);
+    for (int kind = 0; kind < DPE_MAX_LAYER_KINDS; kind++) {
+        dpe_rotation_free(&s->rotations[kind]);
+        dpe_plan_free(&s->plans[kind]);
     }
     dpe_slice_free(&s->slice);
     free(s);
@@ -490,7 +487,7 @@ static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
         drop_cache(s);
         return status;
     }
-    return s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
+    return s->ops->set_plan(s->own.backend, 0, &s->plans[0], &s->rotations[0], err);
 }
 
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
@@ -522,13 +519,13 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     struct dpe_plan copy;
     DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &copy, err));
     s->options.prefill_chunk = options.prefill_chunk;
-    dpe_plan_free(&s->plan);
-    dpe_rotation_free(&s->rotation);
-    s->plan = copy;
+    dpe_plan_free(&s->plans[0]);
+    dpe_rotation_free(&s->rotations[0]);
+    s->plans[0] = copy;
     dpe_session_join(s, 0);
     s->has_plan = false;
     make_room(s);
-    DPE_TRY(make_rotation(s, &s->plan, &s->rotation, err));
+    DPE_TRY(make_rotation(s, 0, err));
     DPE_TRY(allocate_plan(s, err));
     s->has_plan = true;
     return DPE_OK;

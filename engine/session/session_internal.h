@@ -36,7 +36,7 @@ struct dpe_session_bytes {
     uint64_t cache;     /**< keys, and values, of all layers: each [kv heads][capacity][head_dim] */
     uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
     uint64_t kv;        /**< of a dpe_kv, which holds keys, values and queries instead of these */
-    uint64_t file;      /**< of its file; 0: it is in memory */
+    uint64_t file;      /**< of one in a file */
     uint64_t marks;     /**< representatives of blocks that a selection chooses from, one layer */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
@@ -87,12 +87,11 @@ struct dpe_session {
     int64_t full_chunk;                 /**< before it was halved for lack of memory */
     bool halves;                        /**< the chunk may be halved: it is the default */
     struct dpe_session_bytes bytes;
-    bool has_plan;        /**< false only after a set_plan that failed half-way */
-    struct dpe_plan plan; /**< of the slice */
-    struct dpe_rotation rotation;
-    /** Of the kinds of layers that a plan does not move, from 1 on. */
-    struct dpe_plan kind_plans[DPE_MAX_LAYER_KINDS];
-    struct dpe_rotation kind_rotations[DPE_MAX_LAYER_KINDS];
+    bool has_plan; /**< false only after a set_plan that failed half-way */
+    /** Of each kind of layers: 0 is the session's (of the slice), which does not move the others.
+     */
+    struct dpe_plan plans[DPE_MAX_LAYER_KINDS];
+    struct dpe_rotation rotations[DPE_MAX_LAYER_KINDS];
     int64_t prefix;     /**< common tokens; 0 while there is one branch */
     int64_t room;       /**< cache rows of each branch */
     int64_t n_branches; /**< ≥ 1 */
@@ -193,7 +192,7 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *config);
 /** What the session is under its plan. */
 static inline struct dpe_session_ask dpe_session_asked(struct dpe_session *s)
 {
-    return (struct dpe_session_ask){s->config, &s->plan, s->ops, &s->options};
+    return (struct dpe_session_ask){s->config, &s->plans[0], s->ops, &s->options};
 }
 
 /** A lane without a backend and buffers. */
@@ -278,6 +277,8 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  their keys and values; session->length stays. The normalised hidden states of the wanted rows
  *  are then in lane->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_lane *lane, const struct dpe_batch *batch, struct dpe_error *err);
+/** Rows first … first+n−1 of a step as one of their own; of a run all. */
+struct dpe_batch dpe_batch_rows(const struct dpe_batch *batch, int64_t first, int64_t n);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);

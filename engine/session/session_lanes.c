@@ -192,13 +192,7 @@ static dpe_status run_lane(struct dpe_lane *lane, const struct dpe_batch *all, i
                            int64_t rows, float *logits, struct dpe_error *err)
 {
     int64_t vocab = lane->config->vocab;
-    struct dpe_batch batch = *all;
-    batch.tokens += first;
-    batch.positions += first;
-    batch.offsets += first;
-    batch.lents += first;
-    batch.branches += first;
-    batch.rows = rows;
+    struct dpe_batch batch = dpe_batch_rows(all, first, rows);
     batch.wanted = all->wanted > 0 ? rows : 0;
     batch.best = all->best != NULL ? all->best + first : NULL;
     batch.room = (struct dpe_logit_room){all->room.logits + first * vocab, rows, 1};

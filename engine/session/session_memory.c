@@ -338,21 +338,15 @@ static uint64_t memory_for(const struct dpe_ops *ops, const struct dpe_session_o
     return options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
 }
 
-/* The same with the cache in a file, whose frames take the memory that is left. */
+/* The same with the cache in a file. */
 static struct dpe_session_bytes put_into_file(const struct dpe_session_ask *ask,
                                               struct dpe_session_bytes b)
 {
-    const struct dpe_config *c = ask->config;
-    const uint64_t available = ask->options->max_memory;
     const struct dpe_kv_shape shape = dpe_session_kv_shape(ask);
-    uint64_t cache = dpe_bytes_plus(dpe_bytes_times(b.cache, 2), b.kv);
-    cache = dpe_bytes_plus(cache, dpe_bytes_of(dpe_config_moved(c), 1, 1, b.queries));
-    uint64_t rest = b.total - cache;
-    uint64_t least = dpe_kv_least_bytes(&shape);
-    b.cache = b.queries = 0;
-    b.file = dpe_kv_file_bytes(&shape);
-    b.kv = rest < available && available - rest > least ? available - rest : least;
-    b.total = dpe_bytes_plus(rest, b.kv);
+    const uint64_t cache = dpe_bytes_plus(dpe_bytes_times(b.cache, 2), b.kv);
+    b.total -= dpe_bytes_plus(cache, dpe_bytes_of(dpe_config_moved(ask->config), 1, 1, b.queries));
+    b.cache = b.queries = b.kv = 0;
+    b.file = dpe_kv_bytes(&shape);
     return b;
 }
 

@@ -520,7 +520,7 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
 
 static bool can_lend(const struct dpe_session *s)
 {
-    return s->ops->lends && s->prefix == 0 && !dpe_selects(&s->plan.selection);
+    return s->ops->lends && s->prefix == 0 && !dpe_selects(&s->plans[0].selection);
 }
 
 /* Keys and values of positions first … end−1: from one cache row on to another. */

@@ -1,6 +1,5 @@
 /* What a branch holds, to be kept in a file and taken from one: keys and values as they are in the
  * cache. */
-#include "engine/ops/rows.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -14,9 +13,9 @@ dpe_status dpe_session_saved_shape(const struct dpe_session *s, struct dpe_saved
         s->remote != NULL                                  ? "another program runs the model"
         : s->options.peers->size > 1                       ? "several processes share the model"
         : !s->ops->reads_kv || s->element != sizeof(float) ? "the device keeps them for itself"
-        : s->plan.selection.block > 0 ? "the plan selects keys, by what it keeps of blocks"
-        : s->states.at != NULL        ? "layers have a state besides"
-        : dpe_config_mixed(s->config) ? "layers differ in their heads, or share keys"
+        : s->plans[0].selection.block > 0 ? "the plan selects keys, by what it keeps of blocks"
+        : s->states.at != NULL            ? "layers have a state besides"
+        : dpe_config_mixed(s->config)     ? "layers differ in their heads, or share keys"
         : s->bytes.file > 0 ? "they are in a file without a name, as they do not fit into memory"
         : s->prefix > 0     ? "branches share a prefix"
                             : NULL;
@@ -34,7 +33,7 @@ dpe_status dpe_session_saved_shape(const struct dpe_session *s, struct dpe_saved
         .heads = s->config->n_kv_heads,
         .row_bytes = (int64_t)dpe_kv_row_bytes(type, s->config->head_dim),
     };
-    return dpe_plan_digest(&s->plan, shape->plan, err);
+    return dpe_plan_digest(&s->plans[0], shape->plan, err);
 }
 
 /* Piece i is a head's rows of a layer: those of its keys, then those of its values. */

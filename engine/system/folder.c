@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,8 @@ char *dpe_folder_join(const char *folder, const char *name)
     size_t n = strlen(folder) + strlen(name) + 2;
     char *path = dpe_alloc(n, 1);
     if (path != NULL) {
-        snprintf(path, n, "%s/%s", folder, name);
+        const char *slash = folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/";
+        snprintf(path, n, "%s%s%s", folder, slash, name);
     }
     return path;
 }
@@ -135,16 +135,9 @@ bool dpe_folder_has_both(const char *given)
 /* The first bytes of a regular file, as many as there are; 0 where there are none. */
 static size_t first_bytes(const char *path, char *bytes, size_t room)
 {
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return 0;
-    }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd >= 0 ? read(fd, bytes, room) : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return n > 0 ? (size_t)n : 0;
+    DPE_SCOPED(dpe_close_fd) int fd = -1;
+    uint64_t size = 0;
+    return dpe_open_regular(path, &fd, &size, NULL) == DPE_OK ? dpe_read_at(fd, bytes, room, 0) : 0;
 }
 
 bool dpe_folder_is_gguf(const char *path)

@@ -1,6 +1,6 @@
 /* What systems have in different forms. */
 #ifndef __APPLE__
-#define _GNU_SOURCE /* pipe2, memfd_create, F_SETSIG */
+#define _GNU_SOURCE /* pipe2, memfd_create, F_SETSIG, O_TMPFILE */
 #endif
 #include "engine/system/platform.h"
 
@@ -42,18 +42,7 @@ int dpe_pipe(int ends[2])
 int dpe_memory_file(void)
 {
     const char *folder = getenv("TMPDIR");
-    char path[1024];
-    int n = snprintf(path, sizeof path, "%s/dpe-XXXXXX", folder != NULL ? folder : "/tmp");
-    if (n < 0 || (size_t)n >= sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    int fd = mkstemp(path);
-    if (fd >= 0) {
-        (void)unlink(path);
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    }
-    return fd;
+    return dpe_nameless_file(folder != NULL ? folder : "/tmp");
 }
 
 void dpe_signal_at_close(int reading_end, pid_t pid)
@@ -187,4 +176,29 @@ bool dpe_program_folder(char *folder, size_t n)
 bool dpe_random_bytes(void *to, size_t n)
 {
     return getentropy(to, n) == 0;
+}
+
+/* Without a name from the start where the file system can, else unlinked at once. */
+int dpe_nameless_file(const char *folder)
+{
+    char path[4096];
+#if defined(O_TMPFILE)
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
+        return fd;
+    }
+#else
+    int fd = -1;
+#endif
+    int n = snprintf(path, sizeof path, "%s/dpe-XXXXXX", folder);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkstemp(path);
+    if (fd >= 0) {
+        (void)unlink(path);
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+    return fd;
 }

@@ -23,9 +23,10 @@ bool dpe_program_folder(char *folder, size_t n);
 /** A pipe whose ends are closed in programs that are started; 0, or −1 with errno. */
 int dpe_pipe(int ends[2]);
 
-/** A file without a name that ends when it is closed, closed in programs that are started; −1 with
- * errno. */
+/** A file without a name that ends when it is closed, closed in programs that are started: in
+ * memory where the system has such, and in a folder. −1 with errno. */
 int dpe_memory_file(void);
+int dpe_nameless_file(const char *folder);
 
 /** Have the system send `pid` SIGTERM when the last writing end of the pipe is closed, whose
  * reading end this is. macOS cannot: there a child outlives a parent that is killed. */

@@ -21,45 +21,6 @@ static int columns_of(const char *text, size_t n)
     return count;
 }
 
-/* Print words from column `at` on, up to `width`; further lines begin at `indent`. Words of a
- * command are broken before an option, with a backslash, so that the text can be pasted. */
-static void put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
-                      bool command)
-{
-    const char *end = text + n;
-    bool first = true;
-    while (text < end) {
-        size_t spaces = strspn(text, " ");
-        text += spaces;
-        size_t word = 0;
-        while (text + word < end && text[word] != ' ') {
-            word++;
-        }
-        /* An option of a command and its value stay together. */
-        size_t unit = word;
-        bool option = command && text[0] == '-';
-        if (option && text + word + 1 < end && text[word + 1] != '-') {
-            size_t value = word + 1;
-            while (text + value < end && text[value] != ' ') {
-                value++;
-            }
-            unit = value;
-        }
-        if (!first && at + 1 + columns_of(text, unit) + (command ? 2 : 0) > width &&
-            (!command || option)) {
-            fprintf(file, command ? " \\\n%*s" : "\n%*s", indent, "");
-            at = indent;
-        } else if (!first) {
-            fputc(' ', file);
-            at++;
-        }
-        fwrite(text, 1, word, file);
-        at += columns_of(text, word);
-        text += word;
-        first = false;
-    }
-}
-
 /* Bytes of the escape sequence at the beginning of a text, which take no column; 0: there is none.
  */
 static size_t escape_at(const char *text, size_t n)
@@ -72,14 +33,15 @@ static size_t escape_at(const char *text, size_t n)
 }
 
 /* Bytes that fit between column `at` and `width`: all, else up to the last space before the column,
- * else the first word. */
-static size_t fitting(const char *text, size_t n, int at, int width)
+ * else the first word. A command is broken before options alone. */
+static size_t fitting(const char *text, size_t n, int at, int width, bool command)
 {
     size_t last = 0;
     bool word = false;
     for (size_t i = 0; i < n;) {
         const size_t escape = escape_at(text + i, n - i);
-        if (text[i] == ' ' && word && (last == 0 || at <= width)) {
+        const bool breaks = text[i] == ' ' && word && (!command || text[i + 1] == '-');
+        if (breaks && (last == 0 || at <= width)) {
             last = i; /* after the word, so that no line ends with a space */
         }
         word = text[i] != ' ';
@@ -90,6 +52,29 @@ static size_t fitting(const char *text, size_t n, int at, int width)
         }
     }
     return n;
+}
+
+/* Print a line from column `at` on, up to `width`; what does not fit begins further lines at
+ * `indent`. Lines of a command end with a backslash, so that the text can be pasted. */
+static void put_line(FILE *file, const char *text, size_t n, int at, int indent, int width,
+                     bool command)
+{
+    width -= command ? 2 : 0;
+    size_t here = fitting(text, n, at, width, command);
+    fwrite(text, 1, here, file);
+    while (here < n) {
+        text += here;
+        n -= here;
+        const size_t spaces = strspn(text, " ");
+        text += spaces < n ? spaces : n;
+        n -= spaces < n ? spaces : n;
+        here = fitting(text, n, indent, width, command);
+        if (n > 0) {
+            fprintf(file, command ? " \\\n%*s" : "\n%*s", indent, "");
+            fwrite(text, 1, here, file);
+        }
+    }
+    fputc('\n', file);
 }
 
 /* Columns of a terminal; `none` of a file, and of a terminal of no size, which mpirun gives its
@@ -107,22 +92,7 @@ int dpe_terminal_width(FILE *file)
 
 void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
 {
-    const int width = columns_or(file, INT_MAX) - 1;
-    size_t here = fitting(text, n, 0, width);
-    fwrite(text, 1, here, file);
-    while (here < n) {
-        text += here;
-        n -= here;
-        const size_t spaces = strspn(text, " ");
-        text += spaces < n ? spaces : n;
-        n -= spaces < n ? spaces : n;
-        here = fitting(text, n, indent, width);
-        if (n > 0) {
-            fprintf(file, "\n%*s", indent, "");
-            fwrite(text, 1, here, file);
-        }
-    }
-    fputc('\n', file);
+    put_line(file, text, n, 0, indent, columns_or(file, INT_MAX) - 1, false);
 }
 
 /* The column where further lines of a line begin: that of the text after its
@@ -263,12 +233,11 @@ static void print_text(const char *text, int width)
             int name = (int)(gap - text);
             int doc = name + (int)strspn(gap, " ");
             printf("%.*s", doc, text);
-            put_words(stdout, text + doc, n - (size_t)doc, doc, doc, width, false);
+            put_line(stdout, text + doc, n - (size_t)doc, doc, doc, width, false);
         } else {
             printf("%*s", spaces, "");
-            put_words(stdout, text + spaces, n - (size_t)spaces, spaces, hang, width, command);
+            put_line(stdout, text + spaces, n - (size_t)spaces, spaces, hang, width, command);
         }
-        putchar('\n');
         text += n + (text[n] == '\n');
     }
 }
@@ -303,15 +272,13 @@ static void print_option(const struct listed *listed, int width)
     const char *doc = told(listed->set, option->key, option->doc, room);
     int at = columns_of(left, strlen(left));
     fputs(left, stdout);
-    if (doc != NULL) {
-        if (at + 1 > DOC_COLUMN) {
-            putchar('\n');
-            at = 0;
-        }
-        printf("%*s", DOC_COLUMN - at, "");
-        put_words(stdout, doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
+    if (doc != NULL && at + 1 > DOC_COLUMN) {
+        putchar('\n');
+        at = 0;
     }
-    putchar('\n');
+    printf("%*s", doc != NULL ? DOC_COLUMN - at : 0, "");
+    doc = doc != NULL ? doc : "";
+    put_line(stdout, doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
 }
 
 static bool is_shown(const struct dpe_option *option, bool all)

@@ -4,57 +4,47 @@
 #include <math.h>
 #include <string.h>
 
-/* A non-negative number without an exponent, and what follows it. */
-static bool parse_number(const char *text, double *value, const char **rest)
+/* A non-negative number without an exponent, times the factor of its unit, if it has one of them;
+ * and what follows. */
+static bool parse_number(const char *text, const char *units, const double *factors, double *value,
+                         const char **rest)
 {
     *rest = text;
-    return text[0] != '-' && strpbrk(text, "eE") == NULL && dpe_scan_real(rest, value);
+    if (text[0] == '-' || strpbrk(text, "eE") != NULL || !dpe_scan_real(rest, value)) {
+        return false;
+    }
+    const char *unit = **rest != '\0' ? strchr(units, **rest) : NULL;
+    if (unit != NULL) {
+        *value *= factors[unit - units];
+        *rest += 1;
+    }
+    return true;
 }
 
 bool dpe_parse_bytes(const char *text, uint64_t *bytes)
 {
+    static const char units[] = "KMGT";
+    static const double factors[] = {0x1p10, 0x1p20, 0x1p30, 0x1p40};
     double value = 0.0;
     const char *rest = NULL;
-    if (!parse_number(text, &value, &rest)) {
+    if (!parse_number(text, units, factors, &value, &rest)) {
         return false;
     }
-    static const char units[] = "KMGT";
-    double factor = 1.0;
-    if (*rest != '\0') {
-        const char *unit = strchr(units, *rest);
-        if (unit == NULL) {
-            return false;
-        }
-        factor = ldexp(1.0, 10 * (int)(unit - units + 1));
-        rest += 1;
+    if (strchr(units, rest[-1]) != NULL) {
         rest += strncmp(rest, "iB", 2) == 0 ? 2 : *rest == 'B';
     }
-    if (*rest != '\0' || !(value * factor >= 1.0) || value * factor > 0x1p62) {
+    if (*rest != '\0' || !(value >= 1.0) || value > 0x1p62) {
         return false;
     }
-    *bytes = (uint64_t)(value * factor);
+    *bytes = (uint64_t)value;
     return true;
 }
 
 bool dpe_parse_seconds(const char *text, double *seconds)
 {
-    double value = 0.0;
-    const char *rest = NULL;
-    if (!parse_number(text, &value, &rest)) {
-        return false;
-    }
-    static const char units[] = "smhd";
     static const double factors[] = {1.0, 60.0, 3600.0, 86400.0};
-    double factor = 1.0;
-    if (*rest != '\0') {
-        const char *unit = strchr(units, *rest++);
-        if (unit == NULL) {
-            return false;
-        }
-        factor = factors[unit - units];
-    }
-    *seconds = value * factor;
-    return *rest == '\0' && *seconds > 0.0;
+    const char *rest = NULL;
+    return parse_number(text, "smhd", factors, seconds, &rest) && *rest == '\0' && *seconds > 0.0;
 }
 
 /* Refuse what is no number from `low` to `high`. `also`: what else can be written. */

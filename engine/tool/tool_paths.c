@@ -40,26 +40,14 @@ const char *dpe_tool_model(const char *arg)
     return folder;
 }
 
-/* FOLDER/NAME, owned; NULL without memory. */
-static char *in_folder(const char *folder, const char *name)
-{
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path != NULL) {
-        snprintf(path, n, "%s%s%s", folder,
-                 folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/", name);
-    }
-    return path;
-}
-
 const char *dpe_tool_table(const char *arg)
 {
     char **kept = dpe_is_folder(arg) ? keep_path() : NULL;
     if (kept == NULL) {
         return arg;
     }
-    char *table = in_folder(arg, "table.h5");
-    char *config = in_folder(arg, "config.json");
+    char *table = dpe_folder_join(arg, "table.h5");
+    char *config = dpe_folder_join(arg, "config.json");
     bool other =
         table != NULL && config != NULL && access(table, F_OK) != 0 && access(config, F_OK) == 0;
     *kept = other ? config : table;
@@ -143,13 +131,8 @@ dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
 dpe_status dpe_tool_check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
-        n--;
-    }
-    while (n > 0 && path[n - 1] != '/') {
-        n--;
-    }
+    int length = 0;
+    const size_t n = (size_t)(dpe_folder_name(path, &length) - path);
     DPE_OWNED char *folder = n > 0 ? strndup(path, n) : NULL;
     DPE_TRY(n > 0 ? DPE_MADE(folder, err, "out of memory for a path") : DPE_OK);
     if (folder != NULL && stat(folder, &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {

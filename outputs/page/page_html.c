@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "engine/base/base.h"
-#include "engine/base/p_text.h"
 #include "outputs/page/page.h"
 #include "outputs/page/page_svg.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/p_text.h"
 #include "engine/tool/tool.h"
 #include "outputs/page/page.h"
 

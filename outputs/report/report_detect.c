@@ -1,7 +1,6 @@
 /* A detection: as the report reads it, the maps of its cells, its search; and its result: how the
  * chosen lengths score at the target length, which they are, and in which groups they may be
  * chance. */
-#include "engine/base/p_text.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/report_parts.h"

@@ -1,5 +1,4 @@
 /* The answer of a detection: which plan, up to which length, and what that costs. */
-#include "engine/base/p_text.h"
 #include "outputs/h5/rows.h"
 #include "outputs/words/words.h"
 

@@ -1,7 +1,6 @@
 /* What a table is worth. */
 #include <math.h>
 
-#include "engine/base/p_text.h"
 #include "outputs/words/words.h"
 
 /* A method whose texts have this much more perplexity is not called as good. */

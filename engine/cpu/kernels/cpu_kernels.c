@@ -469,32 +469,6 @@ static void kernel_small(const struct dpe_cpu_small *p)
     }
 }
 
-static double kernel_peak(int64_t rounds)
-{
-    enum { CHAINS = 10 };
-    vec sum[CHAINS];
-    /* The compiler must not treat these as constants. */
-    volatile float seeds[2] = {0.999F, 0.001F};
-    vec a = v_set1(seeds[0]);
-    vec b = v_set1(seeds[1]);
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++) {
-        sum[i] = v_set1((float)i);
-    }
-    for (int64_t round = 0; round < rounds; round++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < CHAINS; i++) {
-            sum[i] = v_fma(sum[i], a, b);
-        }
-    }
-    volatile float result = 0.0F;
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++) {
-        result = result + v_sum(sum[i]);
-    }
-    return (double)rounds * CHAINS * VL * 2.0;
-}
-
 const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
 {
     static const struct dpe_cpu_kernels kernels = {
@@ -521,7 +495,6 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .sigmoid = kernel_sigmoid,
         .activate = kernel_activate,
         .cap = kernel_cap,
-        .peak = kernel_peak,
         .exp2 = kernel_exp2,
     };
     return &kernels;

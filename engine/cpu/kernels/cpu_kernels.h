@@ -174,10 +174,6 @@ struct dpe_cpu_kernels {
     void (*activate)(enum dpe_activation activation, float *gate, const float *up, int64_t n);
     /** x[i] = outer · tanh(inner · x[i]), −∞ stays; n a multiple of lanes. */
     void (*cap)(float *x, int64_t n, float inner, float outer);
-    /** `rounds` rounds of independent fused multiply-adds in registers (multiply and add where the
-     *  set has no fused one), as fast as the machine can; the floating-point operations done (a
-     *  benchmark's peak). */
-    double (*peak)(int64_t rounds);
     /** y[i] = 2^x[i] (tests of the function all softmaxes use). */
     void (*exp2)(const float *x, int64_t n, float *y);
 };

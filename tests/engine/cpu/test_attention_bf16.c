@@ -360,7 +360,7 @@ static void keys_and_values_of_a_cache(void **state)
     float *lse = malloc((size_t)(shape.rows * shape.n_heads) * sizeof *lse);
     run_cpu(kernels, bf16, &in, &shape, 2, shape.rows, want, lse);
     struct dpe_attention args = arguments(&in, &shape, 2);
-    assert_int_equal(dpe_kv_create(&kv_shape, NULL, 0, &args.kv, &err), DPE_OK);
+    assert_int_equal(dpe_kv_create(&kv_shape, NULL, &args.kv, &err), DPE_OK);
     for (int64_t head = 0; head < shape.n_kv_heads; head++) {
         struct dpe_kv_rows rows = {DPE_KV_KEYS, 1, head, 0, shape.start + shape.rows};
         int64_t first = head * shape.capacity * shape.head_dim;

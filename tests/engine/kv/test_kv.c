@@ -1,4 +1,4 @@
-/* Rows of keys and values: what types keep of them, pages in a file, and a file that fails. */
+/* Rows of keys and values: what types keep of them, and a file that fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,10 +21,12 @@
 #include <unistd.h>
 
 #include "engine/base/halves.h"
-#include "engine/ops/kv_internal.h"
+#include "engine/ops/kv.h"
+
+enum { THREADS = 16 };
 
 /* Calls of the room to the C library: the nth of a kind fails, all are short and interrupted, or
- * reads wait until there is one for each frame. */
+ * reads wait until there is one of each thread. */
 static struct {
     enum { NOTHING, READ, WRITE, RESERVE, SHORT, MEET } kind;
     int code;
@@ -63,7 +65,7 @@ ssize_t __wrap_pread(int fd, void *bytes, size_t n, off_t at)
 {
     if (fault.kind == MEET) {
         atomic_fetch_add(&met, 1);
-        while (atomic_load(&met) < (int)DPE_KV_LEAST_FRAMES) {
+        while (atomic_load(&met) < (int)THREADS) {
             sched_yield();
         }
     }
@@ -126,7 +128,7 @@ static struct dpe_kv *make(enum dpe_kv_type type, bool file)
     struct dpe_error err = {0};
     struct dpe_kv *kv = NULL;
     const struct dpe_kv_shape shape = shape_of(type);
-    dpe_status status = dpe_kv_create(&shape, file ? folder : NULL, 0, &kv, &err);
+    dpe_status status = dpe_kv_create(&shape, file ? folder : NULL, &kv, &err);
     if (status != DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -207,9 +209,6 @@ static void a_file_gives_what_memory_gives(void **state)
             dpe_kv_copy(file, &rows, 790);
         }
         same_rows(file, memory, 1000);
-        struct dpe_kv_work work = dpe_kv_work(file);
-        const struct dpe_kv_shape shape = shape_of((enum dpe_kv_type)type);
-        assert_true(work.read > dpe_kv_file_bytes(&shape) && work.written > 0);
         assert_int_equal(dpe_kv_status(file, NULL), DPE_OK);
         dpe_kv_destroy(file);
         dpe_kv_destroy(memory);
@@ -301,7 +300,7 @@ static dpe_status create(const char *where, struct dpe_error *err)
 {
     struct dpe_kv *kv = NULL;
     const struct dpe_kv_shape shape = shape_of(DPE_KV_F32);
-    dpe_status status = dpe_kv_create(&shape, where, 0, &kv, err);
+    dpe_status status = dpe_kv_create(&shape, where, &kv, err);
     if (status == DPE_OK) {
         dpe_kv_destroy(kv);
     }
@@ -379,18 +378,16 @@ static void a_file_that_fails_is_named(void **state)
 
 /* A thread that asks until the file has failed, and what it saw. */
 struct watcher {
-    struct dpe_kv_pages *pages;
+    struct dpe_kv *kv;
     atomic_bool asks;
-    int code;
-    bool reads;
+    struct dpe_error err;
 };
 
 static void *watch(void *user)
 {
     struct watcher *watcher = user;
     atomic_store(&watcher->asks, true);
-    while (watcher->code == 0) {
-        watcher->code = dpe_kv_pages_failed(watcher->pages, &watcher->reads);
+    while (dpe_kv_status(watcher->kv, &watcher->err) == DPE_OK) {
     }
     return NULL;
 }
@@ -398,18 +395,13 @@ static void *watch(void *user)
 static void a_failure_is_seen_whole(void **state)
 {
     (void)state;
-    enum { PAGES = 32, TRIALS = 200 };
+    enum { TRIALS = 200 };
+    const struct dpe_kv_rows rows = {DPE_KV_KEYS, 1, 2, 8, 1};
+    float out[WIDTH];
     for (int trial = 0; trial < TRIALS; trial++) {
-        struct dpe_error err = {0};
-        struct watcher watcher = {.code = 0};
+        struct watcher watcher = {.kv = make(DPE_KV_F32, true)};
         pthread_t thread;
         memset(&fault, 0, sizeof fault);
-        assert_int_equal(
-            dpe_kv_pages_make(folder, PAGES, DPE_KV_LEAST_FRAMES, &watcher.pages, &err), DPE_OK);
-        for (int64_t page = 0; page < PAGES; page++) {
-            assert_non_null(dpe_kv_pages_pin(watcher.pages, page, true));
-            dpe_kv_pages_unpin(watcher.pages, page);
-        }
         fault.kind = READ;
         fault.code = EIO;
         fault.nth = 1;
@@ -417,11 +409,11 @@ static void a_failure_is_seen_whole(void **state)
         while (!atomic_load(&watcher.asks)) {
             sched_yield();
         }
-        assert_null(dpe_kv_pages_pin(watcher.pages, 0, false));
+        dpe_kv_read(watcher.kv, &rows, out);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        assert_int_equal(watcher.code, EIO);
-        assert_true(watcher.reads);
-        dpe_kv_pages_free(watcher.pages);
+        assert_non_null(strstr(watcher.err.text, "reading"));
+        assert_non_null(strstr(watcher.err.text, strerror(EIO)));
+        dpe_kv_destroy(watcher.kv);
     }
 }
 
@@ -439,11 +431,11 @@ static void *copy(void *user)
     return NULL;
 }
 
-/* As many threads as frames: each is reading its first page when the others are. */
+/* Each is reading its first rows when the others are. */
 static void threads_copy_at_once(void **state)
 {
     (void)state;
-    enum { THREADS = DPE_KV_LEAST_FRAMES, EACH = LAYERS * HEADS };
+    enum { EACH = LAYERS * HEADS };
     struct dpe_kv *memory = make(DPE_KV_F32, false);
     struct dpe_kv *file = make(DPE_KV_F32, true);
     struct copying copies[THREADS];

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "engine/base/base.h"
-#include "engine/base/p_text.h"
 #include "engine/tool/tool.h"
 #include "outputs/page/page.h"
 #include "outputs/page/page_svg.h"
