@@ -11,6 +11,7 @@
 #include "data/data_parts.h"
 #include "engine/base/bytes.h"
 #include "engine/system/folder.h"
+#include "engine/text/unicode.h"
 
 /* The largest book of PG-19 has some 50 MB. */
 static const uint64_t max_text_bytes = (uint64_t)1 << 30;
@@ -28,49 +29,25 @@ size_t dpe_text_clean(char *bytes, size_t n, bool lines)
     return to;
 }
 
-/* Bytes of the white space character at s, 0 when it is something else. The set is Python's
- * str.isspace. */
-static size_t space_at(const unsigned char *s, size_t left)
+/* Whether str.isspace of Python takes the character. */
+static bool is_space(uint32_t point)
 {
-    if (s[0] < 0x80) {
-        return (s[0] >= 0x09 && s[0] <= 0x0d) || (s[0] >= 0x1c && s[0] <= 0x20) ? 1 : 0;
-    }
-    if (s[0] == 0xc2 && left >= 2) {
-        return s[1] == 0x85 || s[1] == 0xa0 ? 2 : 0;
-    }
-    if (left < 3) {
-        return 0;
-    }
-    unsigned code = (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
-    bool three = (s[0] & 0xf0) == 0xe0;
-    bool space = code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
-                 code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
-    return three && space ? 3 : 0;
+    return point < 0x80 ? (point >= 0x09 && point <= 0x0d) || (point >= 0x1c && point <= 0x20)
+                        : dpe_unicode_has(&dpe_unicode_space, point);
 }
 
 int64_t dpe_count_words(const char *text, size_t n)
 {
     int64_t words = 0;
     bool inside = false;
-    size_t at = 0;
-    while (at < n) {
-        size_t space = space_at((const unsigned char *)text + at, n - at);
-        words += space == 0 && !inside;
-        inside = space == 0;
-        at += space == 0 ? 1 : space;
+    size_t size = 0;
+    for (const char *s = text; s < text + n; s += size) {
+        bool space = is_space(dpe_utf8_next(s, &size));
+        words += !space && !inside;
+        inside = !space;
     }
     return words;
 }
-
-struct dpe_corpus {
-    char *path;
-    struct dpe_book *books;
-    size_t n;
-    char *empty; /* a file without a word that was left out, of n_empty; NULL: none was */
-    size_t n_empty;
-    uint64_t bytes; /* of all texts */
-    char fingerprint[65];
-};
 
 /* Of several splits together. */
 static const uint64_t MOST_BYTES = UINT64_C(2) << 30;
@@ -80,9 +57,9 @@ static dpe_status made(const void *p, const char *path, struct dpe_error *err)
     return DPE_MADE(p, err, "%s: no memory for the list of books", path);
 }
 
-/* Load one text and append it; `id` and `title` are copied. */
-static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char *title,
-                           const char *file, struct dpe_error *err)
+/* Load one text and append it; `id` is copied. */
+static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char *file,
+                           struct dpe_error *err)
 {
     DPE_TRY(DPE_ROOM(&corpus->books, corpus->n, err, "%s: no memory for the list of books",
                      corpus->path));
@@ -97,12 +74,10 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
         return made(corpus->empty, corpus->path, err);
     }
     DPE_OWNED char *own_id = strdup(id);
-    DPE_OWNED char *own_title = strdup(title);
     DPE_TRY(made(own_id, corpus->path, err));
-    DPE_TRY(made(own_title, corpus->path, err));
-    corpus->books[corpus->n++] = (struct dpe_book){own_id, own_title, text, n, n_words};
+    corpus->books[corpus->n++] = (struct dpe_book){own_id, text, n, n_words};
     corpus->bytes += n;
-    text = own_id = own_title = NULL;
+    text = own_id = NULL;
     return DPE_OK;
 }
 
@@ -150,10 +125,10 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, bool split, stru
 
 /* The text of a row of metadata.csv, owned; "" when none of the folders has it: rows are also of
  * other splits. NULL: no memory. */
-static char *find_text(const struct folders *folders, const struct dpe_metadata_row *row)
+static char *find_text(const struct folders *folders, const char *id)
 {
     char name[128];
-    snprintf(name, sizeof name, "%s.txt", row->id);
+    snprintf(name, sizeof name, "%s.txt", id);
     for (int i = 0; i < folders->n; i++) {
         char *file = dpe_folder_join(folders->path[i], name);
         if (file == NULL || exists(file)) {
@@ -167,12 +142,12 @@ static char *find_text(const struct folders *folders, const struct dpe_metadata_
 /* Add the book of one row of metadata.csv if its text is there. Of several splits the books are not
  * more than fit into memory: PG-19 as a whole has 11 GB. */
 static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *folders,
-                             const struct dpe_metadata_row *row, struct dpe_error *err)
+                             const char *id, struct dpe_error *err)
 {
-    DPE_OWNED char *file = find_text(folders, row);
+    DPE_OWNED char *file = find_text(folders, id);
     DPE_TRY(made(file, corpus->path, err));
     if (file[0] != '\0') {
-        DPE_TRY(add_book(corpus, row->id, row->title, file, err));
+        DPE_TRY(add_book(corpus, id, file, err));
     }
     return folders->n < 2 || corpus->bytes <= MOST_BYTES
                ? DPE_OK
@@ -185,18 +160,22 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *fo
 static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, bool split,
                             struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_metadata_free) struct dpe_metadata metadata = {0};
+    json_auto_t *ids = NULL;
     DPE_SCOPED(free_folders) struct folders folders = {.n = 0};
-    DPE_TRY(dpe_metadata_read(csv, &metadata, err));
+    const char *id = NULL;
+    json_t *line = NULL;
+    DPE_TRY(dpe_metadata_read(csv, &ids, err));
     DPE_TRY(find_folders(corpus, split, &folders, err));
-    for (size_t i = 0; i < metadata.n; i++) {
-        DPE_TRY(add_listed(corpus, &folders, &metadata.rows[i], err));
+    json_object_foreach(ids, id, line)
+    {
+        DPE_TRY(add_listed(corpus, &folders, id, err));
     }
     return corpus->n + corpus->n_empty > 0
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected texts of the %zu books that %s lists, found none",
-                          folders.n == 1 ? folders.path[0] : corpus->path, metadata.n, csv);
+                          folders.n == 1 ? folders.path[0] : corpus->path, json_object_size(ids),
+                          csv);
 }
 
 static int is_text(const struct dirent *entry)
@@ -222,7 +201,7 @@ static dpe_status add_file(struct dpe_corpus *corpus, const char *file, struct d
     if (n > 4 && strcmp(id + n - 4, ".txt") == 0) {
         id[n - 4] = '\0';
     }
-    return add_book(corpus, id, "", file, err);
+    return add_book(corpus, id, file, err);
 }
 
 static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
@@ -314,52 +293,17 @@ dpe_status dpe_corpus_open(const char *path, struct dpe_corpus **corpus, struct 
     return DPE_OK;
 }
 
-/* The corpus owns the books' strings; to callers the struct shows them as const. */
-static void free_shown(const char *string)
-{
-    char *own = NULL;
-    memcpy(&own, &string, sizeof own);
-    free(own);
-}
-
 void dpe_corpus_close(struct dpe_corpus *corpus)
 {
     if (corpus == NULL) {
         return;
     }
     for (size_t i = 0; i < corpus->n; i++) {
-        free_shown(corpus->books[i].id);
-        free_shown(corpus->books[i].title);
-        free_shown(corpus->books[i].text);
+        free(corpus->books[i].id);
+        free(corpus->books[i].text);
     }
     free(corpus->books);
     free(corpus->empty);
     free(corpus->path);
     free(corpus);
-}
-
-size_t dpe_corpus_empty(const struct dpe_corpus *corpus, const char **first)
-{
-    *first = corpus->empty;
-    return corpus->n_empty;
-}
-
-size_t dpe_corpus_size(const struct dpe_corpus *corpus)
-{
-    return corpus->n;
-}
-
-const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index)
-{
-    return index < corpus->n ? &corpus->books[index] : NULL;
-}
-
-const char *dpe_corpus_path(const struct dpe_corpus *corpus)
-{
-    return corpus->path;
-}
-
-const char *dpe_corpus_fingerprint(const struct dpe_corpus *corpus)
-{
-    return corpus->fingerprint;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const uint64_t max_file_bytes = (uint64_t)64 << 20;
-enum { MAX_FIELD = 65536, FIELD_STEP = 4096, MAX_COLUMNS = 64, PUBLISHED_COLUMNS = 4 };
+enum { MAX_FIELD = 65536, FIELD_STEP = 4096, PUBLISHED_COLUMNS = 4 };
 
 /* ------------------------------------------------------------------------------- files of text */
 
@@ -67,13 +67,14 @@ dpe_status dpe_textfile_read(const char *path, uint64_t max_bytes, char **bytes,
 
 struct reader {
     const char *path;
-    int64_t line;            /* of what is parsed now, from 1 */
-    struct dpe_text columns; /* the record so far: its fields, each ended by a NUL */
-    int n_columns;
-    bool started;                /* the first record was seen */
-    int expected;                /* columns */
-    int id_column, title_column; /* −1: none */
-    struct dpe_metadata *out;
+    int64_t line;       /* of what is parsed now, from 1 */
+    struct dpe_text id; /* of the record so far */
+    int n_columns;      /* of it */
+    bool started;       /* the first record was seen */
+    bool header;        /* that names its columns */
+    int expected;       /* columns */
+    int id_column;
+    json_t *ids;
     dpe_status status;
     struct dpe_error *err;
 };
@@ -85,48 +86,16 @@ static void *bounded_realloc(void *block, size_t size)
 
 static void on_field(void *bytes, size_t n, void *user)
 {
+    static const char name[] = "book_id";
     struct reader *r = user;
-    if (r->status != DPE_OK) {
-        return;
+    if (!r->started && n == sizeof name - 1 && memcmp(bytes, name, n) == 0) {
+        r->header = true;
+        r->id_column = r->n_columns;
     }
-    if (r->n_columns == MAX_COLUMNS) {
-        r->status =
-            dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: expected at most %d columns, found more",
-                     r->path, (long long)r->line, MAX_COLUMNS);
-        return;
+    if (r->n_columns++ == r->id_column) {
+        r->id.n = 0;
+        dpe_text_put_bytes(&r->id, bytes, n);
     }
-    dpe_text_put_bytes(&r->columns, bytes, n);
-    dpe_text_put_bytes(&r->columns, "", 1);
-    r->status = dpe_text_done(&r->columns, r->err);
-    r->n_columns++;
-}
-
-/* Field `index` of the record, NULL when index is −1. */
-static const char *field(const struct reader *r, int index)
-{
-    if (index < 0) {
-        return NULL;
-    }
-    const char *at = r->columns.bytes;
-    for (int i = 0; i < index; i++) {
-        at += strlen(at) + 1;
-    }
-    return at;
-}
-
-static bool read_header(struct reader *r)
-{
-    int id = -1;
-    int title = -1;
-    for (int i = 0; i < r->n_columns; i++) {
-        const char *name = field(r, i);
-        id = strcmp(name, "book_id") == 0 ? i : id;
-        title = strcmp(name, "short_book_title") == 0 ? i : title;
-    }
-    r->expected = id < 0 ? PUBLISHED_COLUMNS : r->n_columns;
-    r->id_column = id < 0 ? 0 : id;
-    r->title_column = id < 0 ? 1 : title;
-    return id >= 0;
 }
 
 static bool plain_name(const char *id)
@@ -135,47 +104,43 @@ static bool plain_name(const char *id)
     return n > 0 && n <= 100 && id[n] == '\0' && id[0] != '.';
 }
 
-static dpe_status add_row(struct reader *r)
+static dpe_status add_record(struct reader *r)
 {
-    const char *id = field(r, r->id_column);
-    const char *title = field(r, r->title_column);
+    if (r->n_columns < r->expected) {
+        return dpe_fail(r->err, DPE_BAD_DATA,
+                        "%s: line %lld: expected %d columns (book_id, short_book_title, "
+                        "publication_date, url), found %d",
+                        r->path, (long long)r->line, r->expected, r->n_columns);
+    }
+    DPE_TRY(dpe_text_done(&r->id, r->err));
+    const char *id = r->id.bytes;
     if (!plain_name(id)) {
         return dpe_fail(r->err, DPE_BAD_DATA,
                         "%s: line %lld: expected a book_id of letters, digits, '.', '_', '-', "
                         "found \"%.60s\"",
                         r->path, (long long)r->line, id);
     }
-    struct dpe_metadata *out = r->out;
-    DPE_TRY(DPE_ROOM(&out->rows, out->n, r->err, "%s: no memory for its records", r->path));
-    struct dpe_metadata_row *row = &out->rows[out->n++];
-    *row = (struct dpe_metadata_row){strdup(id), strdup(title == NULL ? "" : title), r->line};
-    DPE_TRY(DPE_MADE(row->id, r->err, "%s: no memory for its records", r->path));
-    DPE_TRY(DPE_MADE(row->title, r->err, "%s: no memory for its records", r->path));
-    for (char *c = row->title; *c != '\0'; c++) {
-        if (*c == '\n' || *c == '\r' || *c == '\t') {
-            *c = ' ';
-        }
+    const json_t *there = json_object_get(r->ids, id);
+    if (there != NULL) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: book_id %s is already on line %lld",
+                        r->path, (long long)r->line, id, (long long)json_integer_value(there));
     }
-    return DPE_OK;
+    return json_object_set_new(r->ids, id, json_integer(r->line)) == 0
+               ? DPE_OK
+               : dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
 }
 
 static void on_record(int terminator, void *user)
 {
     (void)terminator;
     struct reader *r = user;
-    if (r->status == DPE_OK && (r->started || !read_header(r))) {
-        if (r->n_columns < r->expected) {
-            r->status = dpe_fail(r->err, DPE_BAD_DATA,
-                                 "%s: line %lld: expected %d columns (book_id, short_book_title, "
-                                 "publication_date, url), found %d",
-                                 r->path, (long long)r->line, r->expected, r->n_columns);
-        } else {
-            r->status = add_row(r);
-        }
+    if (!r->started && r->header) {
+        r->expected = r->n_columns;
+    } else if (r->status == DPE_OK) {
+        r->status = add_record(r);
     }
     r->started = true;
     r->n_columns = 0;
-    r->columns.n = 0;
 }
 
 static dpe_status parse_failure(const struct reader *r, struct csv_parser *parser)
@@ -212,37 +177,12 @@ static dpe_status parse(struct reader *r, struct csv_parser *parser, const char 
     return r->status;
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const struct dpe_metadata_row *const *x = a;
-    const struct dpe_metadata_row *const *y = b;
-    int order = strcmp((*x)->id, (*y)->id);
-    return order != 0 ? order : ((*x)->line > (*y)->line) - ((*x)->line < (*y)->line);
-}
-
-static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata *metadata,
-                                    struct dpe_error *err)
-{
-    DPE_OWNED const struct dpe_metadata_row **sorted = NULL;
-    DPE_TRY(DPE_NEW(&sorted, metadata->n, err, "%s: no memory for its records", path));
-    for (size_t i = 0; i < metadata->n; i++) {
-        sorted[i] = &metadata->rows[i];
-    }
-    qsort(sorted, metadata->n, sizeof sorted[0], by_id);
-    for (size_t i = 1; i < metadata->n; i++) {
-        if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: line %lld: book_id %s is already on line %lld",
-                            path, (long long)sorted[i]->line, sorted[i]->id,
-                            (long long)sorted[i - 1]->line);
-        }
-    }
-    return DPE_OK;
-}
-
-dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, struct dpe_error *err)
+dpe_status dpe_metadata_read(const char *path, json_t **ids, struct dpe_error *err)
 {
     DPE_OWNED char *bytes = NULL;
+    json_auto_t *found = json_object();
     size_t n = 0;
+    DPE_TRY(DPE_MADE(found, err, "%s: no memory for its records", path));
     DPE_TRY(dpe_textfile_read(path, max_file_bytes, &bytes, &n, err));
     struct csv_parser parser;
     if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
@@ -250,24 +190,11 @@ dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, st
     }
     csv_set_realloc_func(&parser, bounded_realloc);
     csv_set_blk_size(&parser, FIELD_STEP);
-    DPE_SCOPED(dpe_metadata_free) struct dpe_metadata found = {0};
-    struct reader reader = {.path = path, .out = &found, .err = err};
+    struct reader reader = {.path = path, .expected = PUBLISHED_COLUMNS, .ids = found, .err = err};
     dpe_status status = parse(&reader, &parser, bytes, n);
     csv_free(&parser);
-    dpe_text_free(&reader.columns);
+    dpe_text_free(&reader.id);
     DPE_TRY(status);
-    DPE_TRY(refuse_duplicates(path, &found, err));
-    *metadata = found;
-    found = (struct dpe_metadata){0};
+    *ids = json_incref(found);
     return DPE_OK;
-}
-
-void dpe_metadata_free(struct dpe_metadata *metadata)
-{
-    for (size_t i = 0; i < metadata->n; i++) {
-        free(metadata->rows[i].id);
-        free(metadata->rows[i].title);
-    }
-    free(metadata->rows);
-    *metadata = (struct dpe_metadata){0};
 }

@@ -56,13 +56,13 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     double bytes = 0.0;
     double n_tokens = 0.0;
-    for (size_t i = 0; i < dpe_corpus_size(niah->corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(niah->corpus, i);
+    for (size_t i = 0; i < niah->corpus->n; i++) {
+        const struct dpe_book *book = &niah->corpus->books[i];
         tokens.n = 0;
         const dpe_status status =
             dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
         if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(niah->corpus), book->id);
+            dpe_fail_prefix(err, "%s: book %s", niah->corpus->path, book->id);
             return status;
         }
         bytes += (double)book->n;
@@ -236,7 +236,7 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: the texts are too short for length %lld: %lld tokens are missing; add "
                     "texts, give a shorter --length or repeat the texts (--niah repeat=1)",
-                    dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
+                    fit->niah->corpus->path, (long long)fit->niah->length,
                     (long long)(fit->min - fit->at_low));
 }
 
@@ -267,9 +267,9 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
         DPE_TRY(probe(fit, n, &fits, err));
     }
     if (!fits) {
-        return dpe_fail(
-            err, DPE_BAD_DATA, "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
-            dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
+                        fit->niah->corpus->path, (long long)fit->min, (long long)fit->max);
     }
     return DPE_OK;
 }

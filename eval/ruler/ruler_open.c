@@ -107,18 +107,17 @@ static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corp
                             dpe_status status, struct dpe_error *err)
 {
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
         struct dpe_error own = {0};
         dpe_status found =
             dpe_tokenizer_encode(ruler->tokenizer, book->text, book->n, &options, &tokens, &own);
         if (found == status) {
-            return dpe_fail(err, found, "%s: book %s: %s", dpe_corpus_path(corpus), book->id,
-                            own.text);
+            return dpe_fail(err, found, "%s: book %s: %s", corpus->path, book->id, own.text);
         }
     }
-    dpe_fail_prefix(err, "%s", dpe_corpus_path(corpus));
+    dpe_fail_prefix(err, "%s", corpus->path);
     return status;
 }
 
@@ -147,15 +146,15 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
     struct dpe_ruler_essay *essay = &ruler->essay;
     /* The cut may end a sentence too early; no sample reaches that far. */
     size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n && essay->text.n < most; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
         put_spaced(book->text, n, &essay->text);
     }
     DPE_TRY(dpe_text_done(&essay->text, err));
     if (essay->text.n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
-                        dpe_corpus_path(corpus));
+                        corpus->path);
     }
     DPE_TRY(cut_sentences(essay, err));
     dpe_status status = count_sentences(ruler, err);

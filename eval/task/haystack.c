@@ -119,7 +119,7 @@ static dpe_status append(struct dpe_text *out, const char *bytes, size_t n, size
 static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, size_t **order,
                           struct dpe_error *err)
 {
-    size_t n = dpe_corpus_size(corpus);
+    size_t n = corpus->n;
     DPE_TRY(DPE_NEW(order, n, err, "no memory for the order of %zu books", n));
     for (size_t i = 0; i < n; i++) {
         size_t j = dpe_rng_below(rng, (uint32_t)i + 1);
@@ -134,18 +134,18 @@ static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, 
 static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, double share,
                          size_t *start)
 {
-    size_t n = dpe_corpus_size(corpus);
+    size_t n = corpus->n;
     size_t total = 0;
     for (size_t i = 0; i < n; i++) {
-        total += dpe_corpus_book(corpus, i)->n;
+        total += corpus->books[i].n;
     }
     size_t at = (size_t)(share * (double)total);
     size_t k = 0;
-    while (k + 1 < n && at >= dpe_corpus_book(corpus, order[k])->n) {
-        at -= dpe_corpus_book(corpus, order[k])->n;
+    while (k + 1 < n && at >= corpus->books[order[k]].n) {
+        at -= corpus->books[order[k]].n;
         k++;
     }
-    const struct dpe_book *book = dpe_corpus_book(corpus, order[k]);
+    const struct dpe_book *book = &corpus->books[order[k]];
     at = at < book->n ? at : book->n;
     while (at > 0 && at < book->n && !dpe_haystack_sentence_end(book->text, book->n, at)) {
         at++;
@@ -158,14 +158,14 @@ static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, d
 static dpe_status around(const struct dpe_corpus *corpus, const size_t *order, size_t first,
                          size_t start, size_t reserve, struct dpe_text *out, struct dpe_error *err)
 {
-    size_t n = dpe_corpus_size(corpus);
-    const struct dpe_book *own = dpe_corpus_book(corpus, order[first]);
+    size_t n = corpus->n;
+    const struct dpe_book *own = &corpus->books[order[first]];
     if (start == 0) {
         DPE_TRY(append(out, "\n\n", 2, reserve, err));
     }
     DPE_TRY(append(out, own->text + start, own->n - start, reserve, err));
     for (size_t i = 1; i <= n && out->n < reserve; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, order[(first + i) % n]);
+        const struct dpe_book *book = &corpus->books[order[(first + i) % n]];
         DPE_TRY(append(out, "\n\n", 2, reserve, err));
         DPE_TRY(append(out, book->text, i < n ? book->n : start, reserve, err));
     }
@@ -283,8 +283,8 @@ static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_lexico
                               size_t most, json_t *seen, struct dpe_error *err)
 {
     size_t left = MAX_TEXT;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && left > 0; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n && left > 0; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         size_t size = book->n < left ? book->n : left;
         DPE_TRY(take_words(book->text, size, most, lexicon, seen, err));
         left -= size;

@@ -57,12 +57,12 @@ static void rows_are_sums_of_token_logits(void **state)
         fail_msg("%s", err.text);
     }
     assert_int_equal(skipped, 0);
-    assert_int_equal(task.n_samples, dpe_corpus_size(corpus));
+    assert_int_equal(task.n_samples, corpus->n);
     struct dpe_row row;
     if (dpe_task_row(&task, session, "key", 1, &row, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_book *book = dpe_corpus_book(corpus, 1);
+    const struct dpe_book *book = &corpus->books[1];
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
@@ -161,7 +161,7 @@ static void a_window_slides(void **state)
     }
     struct dpe_row row;
     assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
-    const struct dpe_book *book = dpe_corpus_book(corpus, 0);
+    const struct dpe_book *book = &corpus->books[0];
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),

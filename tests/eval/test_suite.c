@@ -106,7 +106,7 @@ static void perplexity_runs_what_there_is(void **state)
     assert_false(suite.half);
     assert_string_equal(suite.tasks[1].task.name, "ppl-256");
     assert_int_equal(suite.tasks[1].n_samples, suite.tasks[1].task.n_samples);
-    assert_int_equal(suite.tasks[1].n_samples + suite.skipped, dpe_corpus_size(corpus));
+    assert_int_equal(suite.tasks[1].n_samples + suite.skipped, corpus->n);
     assert_string_equal(dpe_identity_get(&suite.parameters, "stride"), "0");
     dpe_suite_close(&suite);
     options.given.stride = 100;
