@@ -5,6 +5,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,12 +112,12 @@ static dpe_status run_book(const struct ppl_task *task, struct dpe_session *sess
     return DPE_OK;
 }
 
-static dpe_status run_ppl(void *state, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run_ppl(void *state, const struct dpe_job_rows *parts, int64_t n,
                           struct dpe_error *err)
 {
-    for (const struct dpe_task_part *part = parts; part < parts + n; part++) {
+    for (const struct dpe_job_rows *part = parts; part < parts + n; part++) {
         for (int64_t i = 0; i < part->n; i++) {
-            DPE_TRY(run_book(state, part->session, part->indices[i], &part->rows[i], err));
+            DPE_TRY(run_book(state, part->session, part->items[i].sample, &part->rows[i], err));
         }
     }
     return DPE_OK;

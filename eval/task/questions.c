@@ -9,6 +9,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 #include "outputs/job/price.h"
 
 /* Samples to run one after another, and how many tokens each prompt shares with the next. */
@@ -315,7 +316,7 @@ static dpe_status walk_steps(struct dpe_session *session, struct answer *answer,
 
 /* The samples that one session answers, and how far they are. */
 struct shelf {
-    const struct dpe_task_part *part;
+    const struct dpe_job_rows *part;
     struct answer *answers;         /* [part->n] */
     struct dpe_continuation *items; /* [part->n] of those that are answered now */
     int64_t *sizes;                 /* [part->n] as `split` has them */
@@ -325,7 +326,7 @@ struct shelf {
     int64_t n;            /* that are answered now */
 };
 
-static dpe_status shelf_begin(const struct questions *questions, const struct dpe_task_part *part,
+static dpe_status shelf_begin(const struct questions *questions, const struct dpe_job_rows *part,
                               struct shelf *shelf, struct dpe_error *err)
 {
     const size_t n = (size_t)part->n;
@@ -335,7 +336,7 @@ static dpe_status shelf_begin(const struct questions *questions, const struct dp
     DPE_TRY(DPE_NEW(&shelf->items, n, err, "out of memory for %zu samples", n));
     DPE_TRY(DPE_NEW(&shelf->answers, n, err, "out of memory for %zu samples", n));
     for (int64_t i = 0; i < part->n; i++) {
-        DPE_TRY(answer_begin(questions, part->indices[i], &shelf->answers[i], err));
+        DPE_TRY(answer_begin(questions, part->items[i].sample, &shelf->answers[i], err));
         shelf->queue.samples[i] = &shelf->answers[i].sample;
     }
     queue_compare(&shelf->queue);
@@ -438,7 +439,7 @@ static dpe_status answer_next(struct shelf *shelves, int64_t n, struct dpe_gener
     return DPE_OK;
 }
 
-static dpe_status answer_all(const struct questions *questions, const struct dpe_task_part *parts,
+static dpe_status answer_all(const struct questions *questions, const struct dpe_job_rows *parts,
                              int64_t n, struct shelf *shelves, struct dpe_error *err)
 {
     DPE_OWNED struct dpe_generation *generations = NULL;
@@ -461,7 +462,7 @@ static dpe_status answer_all(const struct questions *questions, const struct dpe
     return DPE_OK;
 }
 
-static dpe_status run_questions(void *state, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run_questions(void *state, const struct dpe_job_rows *parts, int64_t n,
                                 struct dpe_error *err)
 {
     DPE_OWNED struct shelf *shelves = NULL;

@@ -309,7 +309,7 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
 {
     const struct dpe_comparison *comparison = user;
     const struct dpe_suite_task *task = task_at(comparison, (size_t)parts->items->task);
-    return dpe_task_rows_of_items(&task->task, parts, n, err);
+    return dpe_task_rows(&task->task, parts, n, err);
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one; those

@@ -234,8 +234,7 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
                             struct dpe_error *err)
 {
     const struct tune_rows *batch = user;
-    return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, parts->items->task)->task, parts, n,
-                                  err);
+    return dpe_task_rows(&dpe_tune_task(batch->tuning, parts->items->task)->task, parts, n, err);
 }
 
 /* Rows of an arm, unless the list has them: methods may have a plan in common. */
