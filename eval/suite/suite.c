@@ -152,8 +152,6 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
                         name);
     }
     suite->kind = kind;
-    suite->perplexity = kind->perplexity;
-    suite->half = kind->half;
     snprintf(suite->name, sizeof suite->name, "%s", kind->name);
     suite->unit = kind->unit;
     snprintf(suite->score, sizeof suite->score, "%s", kind->score != NULL ? kind->score : "");

@@ -95,10 +95,10 @@ struct dpe_suite_task {
 struct dpe_suite {
     char name[16];
     const struct dpe_suite_kind *kind; /**< its entry in the registry */
-    bool perplexity, half;             /**< the kind's */
     const char *unit;                  /**< "recall (share of needles found)" */
     char score[64];                    /**< what a score is: "recall of the needles" */
-    struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order */
+    struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order;
+                                            of a grid by depth, then by length */
     size_t n_tasks;
     int64_t skipped; /**< books that are too short, at the largest length; lines of
                           data that were left out */

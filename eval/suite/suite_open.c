@@ -55,12 +55,12 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
     char hash[65] = "";
     struct dpe_niah_params params = options->niah;
     params.keys = params.values = params.queries = params.asked = 1;
-    for (size_t i = 0; i < options->n_lengths * options->n_depths; i++) {
+    for (size_t i = 0; i < options->n_depths * options->n_lengths; i++) {
         char label[24];
-        params.depth = options->depths[i % options->n_depths];
+        params.depth = options->depths[i / options->n_lengths];
         snprintf(label, sizeof label, "depth-%.4g", params.depth);
-        DPE_TRY(add_needles(options, &params, label, options->lengths[i / options->n_depths], suite,
-                            hash, err));
+        DPE_TRY(add_needles(options, &params, label, options->lengths[i % options->n_lengths],
+                            suite, hash, err));
     }
     params.depth = options->niah.depth; /* of the cells, not of the suite */
     return describe(suite, &params, hash, err);

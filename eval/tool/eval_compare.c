@@ -82,7 +82,7 @@ dpe_status dpe_eval_open_suites(struct dpe_comparison *comparison, struct dpe_er
         if (suite->lacks[0] != '\0') {
             dpe_log_warning("%s: left out: %s", suite->name, suite->lacks);
         }
-        if (suite->skipped > 0 && !suite->perplexity) {
+        if (suite->skipped > 0 && !suite->kind->perplexity) {
             dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                             suite->skipped == 1 ? "is not a sample" : "are not samples",
@@ -215,16 +215,16 @@ static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe
                              struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
-        DPE_SCOPED(dpe_results_free) struct dpe_results results = {0};
         const struct dpe_suite *suite = &comparison->suites[i];
-        const struct dpe_compared compared = {.suite = suite,
-                                              .method_names = comparison->labels,
-                                              .keys = comparison->cells[i],
-                                              .n_methods = comparison->n_methods,
-                                              .against = comparison->against,
-                                              .seed = comparison->args->job.seed};
+        DPE_SCOPED(dpe_results_free)
+        struct dpe_results results = {
+            .suite = suite,
+            .r = {.method = comparison->labels, .plan = comparison->cells[i]},
+            .n_methods = comparison->n_methods,
+            .against = comparison->against};
         const bool grid = (suite->kind->takes & DPE_SUITE_DEPTHS) != 0;
-        DPE_TRY(dpe_results_collect(&results, &compared, comparison->job.run, err));
+        DPE_TRY(
+            dpe_results_collect(&results, comparison->args->job.seed, comparison->job.run, err));
         if (table != NULL) {
             DPE_TRY(put_results(comparison, &results, grid, table, err));
         } else {

@@ -209,7 +209,7 @@ static dpe_status price_task(const struct dpe_comparison *comparison, const stru
                              struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(comparison->job.model);
-    if (suite->perplexity) {
+    if (suite->kind->perplexity) {
         dpe_price_text(config, task->length, windows_of(comparison, task), true, price);
         return DPE_OK;
     }
@@ -405,7 +405,7 @@ static struct dpe_job_batch together_at_once(const struct dpe_comparison *compar
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
         wanted.together = dpe_most(dpe_least(together, task->n_samples), wanted.together);
-        wanted.answers = wanted.answers || !comparison->suites[i].perplexity;
+        wanted.answers = wanted.answers || !comparison->suites[i].kind->perplexity;
     }
     return wanted;
 }

@@ -36,7 +36,7 @@ dpe_status dpe_eval_print(const struct dpe_comparison *comparison,
                                     .against = (size_t)results->against,
                                     .together = suite->tasks[0].task.together,
                                     .trained = comparison->job.trained_length,
-                                    .low_is_better = suite->perplexity};
+                                    .low_is_better = suite->kind->perplexity};
     dpe_words_derive(&page, &words);
     dpe_words_suite(&page, &words);
     say_gaps(results, &page);
@@ -117,7 +117,7 @@ void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *resul
         dpe_result_row(out, "results");
         dpe_result_text(out, "suite", results->suite->name);
         dpe_result_text(out, "measure",
-                        results->suite->perplexity ? "perplexity" : results->suite->score);
+                        results->suite->kind->perplexity ? "perplexity" : results->suite->score);
         dpe_datasets_fields(&dpe_suite_kinds[0], &r, "/method task", at, out);
     }
 }
