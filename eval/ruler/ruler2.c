@@ -391,14 +391,16 @@ void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
         return;
     }
     for (int i = 0; i < 2; i++) {
-        dpe_ruler_texts_free(&ruler2->questions.texts[i]);
-        dpe_ruler_texts_free(&ruler2->questions.letters[i]);
+        json_decref(ruler2->questions.texts[i]);
+        json_decref(ruler2->questions.letters[i]);
     }
-    dpe_ruler_set_free(&ruler2->documents.around);
-    dpe_ruler_texts_free(&ruler2->documents.own);
-    dpe_ruler_texts_free(&ruler2->documents.asked);
-    dpe_ruler_texts_free(&ruler2->documents.answers);
-    free(ruler2->documents.of);
+    for (size_t i = 0; i < ruler2->documents.n; i++) {
+        json_decref(ruler2->documents.questions[i].asked);
+        json_decref(ruler2->documents.questions[i].answer);
+        json_decref(ruler2->documents.questions[i].own);
+    }
+    dpe_texts_free(&ruler2->documents.around);
+    free(ruler2->documents.questions);
     free(ruler2->words.text);
     free(ruler2->words.words);
     dpe_phrases_free(&ruler2->phrases);

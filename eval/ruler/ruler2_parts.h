@@ -38,21 +38,27 @@ struct dpe_ruler2_words {
     size_t n;
 };
 
-/** Questions with four choices: 0 those that are asked for, 1 those around them. */
+/** Questions with four choices, 0 those that are asked for, 1 those around them: lists of texts,
+ * and of the letters of their answers. */
 struct dpe_ruler2_questions {
-    struct dpe_ruler_texts texts[2], letters[2];
+    json_t *texts[2], *letters[2];
 };
 
 /** Questions about documents. */
 struct dpe_ruler2_documents {
-    struct dpe_ruler_set around;
-    struct dpe_ruler_texts own;     /**< of the questions: those that support one before others */
-    struct dpe_ruler_texts asked;   /**< [n] questions */
-    struct dpe_ruler_texts answers; /**< [n] */
-    struct dpe_ruler2_own {
-        size_t first, n, gold; /**< in `own`; of them so many support it */
-    } * of;                    /**< [asked.n] */
+    struct dpe_texts around;
+    struct dpe_ruler2_question {
+        json_t *asked, *answer, *own; /**< two strings; a list of its documents */
+        size_t gold;                  /**< so many of them support it, which come first */
+    } * questions;                    /**< [n] */
+    size_t n;
 };
+
+/** Text i of a list. */
+static inline const char *dpe_ruler2_text(const json_t *texts, size_t i)
+{
+    return json_string_value(json_array_get(texts, i));
+}
 
 struct dpe_ruler2 {
     struct dpe_ruler2_options options;

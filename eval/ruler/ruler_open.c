@@ -171,8 +171,8 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
             continue;
         }
         DPE_TRY(dpe_qa_read(files[d], (enum dpe_qa_set)d, qa, err));
-        for (size_t i = 0; i < qa->documents.texts.n; i++) {
-            const char *text = dpe_ruler_text(&qa->documents.texts, i);
+        for (size_t i = 0; i < qa->documents.n; i++) {
+            const char *text = qa->documents.at[i];
             if (dpe_ruler_count(ruler, text, strlen(text), qa->cost + i, err) != DPE_OK) {
                 return dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
             }
@@ -188,7 +188,7 @@ static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     double count = 0.0;
     for (size_t i = 0; i < SAMPLE_WORDS; i++) {
-        dpe_text_put(&text, " %s", dpe_lexicon_word(&ruler->lexicon, i));
+        dpe_text_put(&text, " %s", ruler->lexicon.at[i]);
     }
     DPE_TRY(dpe_text_done(&text, err));
     DPE_TRY(dpe_ruler_count(ruler, text.bytes, text.n, &count, err));
@@ -259,7 +259,7 @@ void dpe_ruler_close(struct dpe_ruler *ruler)
     }
     dpe_phrases_free(&ruler->words);
     dpe_chat_frame_free(&ruler->frame);
-    dpe_lexicon_free(&ruler->lexicon);
+    dpe_texts_free(&ruler->lexicon);
     dpe_text_free(&ruler->essay.text);
     free(ruler->essay.at);
     free(ruler->essay.cost);

@@ -3,6 +3,7 @@
 #include "eval/task/prompt.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,24 +195,31 @@ dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rn
 /* ---------------------------------------------------------------------------------------- words */
 
 enum { MIN_LETTERS = 4, MAX_LETTERS = 10, MAX_TEXT = 4 << 20, SHUFFLE_STREAM = 1, MAKE_STREAM = 2 };
-static const char no_memory[] = "no memory for a list of words";
 
-/* Add the word unless it is one of the members of `seen`. */
-static dpe_status add_word(struct dpe_lexicon *lexicon, json_t *seen, const char *word, size_t n,
-                           struct dpe_error *err)
+dpe_status dpe_texts_add(struct dpe_texts *texts, const char *text, size_t *number,
+                         struct dpe_error *err)
 {
-    size_t before = lexicon->text.n;
-    size_t at = before + 1;
-    DPE_TRY(dpe_text_append(&lexicon->text, " ", 1, err));
-    DPE_TRY(dpe_text_append(&lexicon->text, word, n, err));
-    DPE_TRY(dpe_text_append(&lexicon->text, "", 1, err));
-    if (json_object_get(seen, lexicon->text.bytes + at) != NULL) {
-        lexicon->text.n = before;
+    const json_t *there = json_object_get(texts->numbers, text);
+    *number = there != NULL ? (size_t)json_integer_value(there) : texts->n;
+    if (there != NULL) {
         return DPE_OK;
     }
-    lexicon->at[lexicon->n++] = at;
-    const bool set = json_object_set_new(seen, lexicon->text.bytes + at, json_true()) == 0;
-    return set ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s", no_memory);
+    texts->numbers = texts->numbers != NULL ? texts->numbers : json_object();
+    DPE_TRY(DPE_ROOM(&texts->at, texts->n, err, "out of memory for %zu texts", texts->n));
+    const bool set =
+        json_object_set_new_nocheck(texts->numbers, text, json_integer((json_int_t)*number)) == 0;
+    if (!set) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", texts->n);
+    }
+    texts->at[texts->n++] = json_object_iter_key(json_object_iter_at(texts->numbers, text));
+    return DPE_OK;
+}
+
+void dpe_texts_free(struct dpe_texts *texts)
+{
+    json_decref(texts->numbers);
+    free(texts->at);
+    *texts = (struct dpe_texts){0};
 }
 
 static bool small_letter(char c)
@@ -225,39 +233,41 @@ static bool part_of_word(char c)
            c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* Words of one text until there are n. */
-static dpe_status take_words(const char *text, size_t size, size_t n, struct dpe_lexicon *lexicon,
-                             json_t *seen, struct dpe_error *err)
+/* The words of one text. */
+static dpe_status take_words(const char *text, size_t size, struct dpe_texts *lexicon,
+                             struct dpe_error *err)
 {
-    for (size_t i = 0; i < size && lexicon->n < n;) {
-        size_t start = i;
+    for (size_t i = 0; i < size;) {
+        char word[MAX_LETTERS + 1];
+        size_t start = i, number = 0;
         bool small = true;
         while (i < size && part_of_word(text[i])) {
             small = small && small_letter(text[i]);
             i++;
         }
         if (small && i - start >= MIN_LETTERS && i - start <= MAX_LETTERS) {
-            DPE_TRY(add_word(lexicon, seen, text + start, i - start, err));
+            snprintf(word, sizeof word, "%.*s", (int)(i - start), text + start);
+            DPE_TRY(dpe_texts_add(lexicon, word, &number, err));
         }
         i += i == start;
     }
     return DPE_OK;
 }
 
-static void shuffle_words(struct dpe_lexicon *lexicon)
+static void shuffle_words(struct dpe_texts *lexicon)
 {
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, SHUFFLE_STREAM);
     for (size_t i = 1; i < lexicon->n; i++) {
         size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
-        size_t at = lexicon->at[i];
+        const char *at = lexicon->at[i];
         lexicon->at[i] = lexicon->at[j];
         lexicon->at[j] = at;
     }
 }
 
 /* Consonant and vowel, two or three times, perhaps with a consonant at the end. */
-static size_t pronounce(struct dpe_rng *rng, char word[16])
+static void pronounce(struct dpe_rng *rng, char word[16])
 {
     static const char *const onsets[] = {"b",  "d",  "f",  "g",  "h",  "j",  "k",  "l",
                                          "m",  "n",  "p",  "r",  "s",  "t",  "v",  "z",
@@ -276,54 +286,37 @@ static size_t pronounce(struct dpe_rng *rng, char word[16])
     if (dpe_rng_below(rng, 2) == 0) {
         word[n++] = codas[dpe_rng_below(rng, 6)];
     }
-    return n;
+    word[n] = '\0';
 }
 
-static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_lexicon *lexicon,
-                              size_t most, json_t *seen, struct dpe_error *err)
+static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_texts *lexicon,
+                              struct dpe_error *err)
 {
     size_t left = MAX_TEXT;
     for (size_t i = 0; i < corpus->n && left > 0; i++) {
         const struct dpe_book *book = &corpus->books[i];
         size_t size = book->n < left ? book->n : left;
-        DPE_TRY(take_words(book->text, size, most, lexicon, seen, err));
+        DPE_TRY(take_words(book->text, size, lexicon, err));
         left -= size;
     }
     shuffle_words(lexicon);
     return DPE_OK;
 }
 
-dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_lexicon *lexicon,
+dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_texts *lexicon,
                             struct dpe_error *err)
 {
     /* All words of the texts are taken, whatever n, so that n does not change the order. */
-    size_t most = MAX_TEXT / (MIN_LETTERS + 1) + n;
-    json_auto_t *seen = json_object();
-    *lexicon = (struct dpe_lexicon){.at = dpe_alloc(most, sizeof *lexicon->at)};
-    DPE_TRY(DPE_MADE(seen, err, "%s", no_memory));
-    DPE_TRY(DPE_MADE(lexicon->at, err, "%s", no_memory));
-    if (corpus != NULL) {
-        DPE_TRY(from_corpus(corpus, lexicon, most, seen, err));
-    }
+    *lexicon = (struct dpe_texts){0};
+    DPE_TRY(corpus != NULL ? from_corpus(corpus, lexicon, err) : DPE_OK);
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, MAKE_STREAM);
     while (lexicon->n < n) {
         char word[16];
-        size_t size = pronounce(&rng, word);
-        DPE_TRY(add_word(lexicon, seen, word, size, err));
+        size_t number = 0;
+        pronounce(&rng, word);
+        DPE_TRY(dpe_texts_add(lexicon, word, &number, err));
     }
     lexicon->n = n;
     return DPE_OK;
-}
-
-void dpe_lexicon_free(struct dpe_lexicon *lexicon)
-{
-    dpe_text_free(&lexicon->text);
-    free(lexicon->at);
-    *lexicon = (struct dpe_lexicon){0};
-}
-
-const char *dpe_lexicon_word(const struct dpe_lexicon *lexicon, size_t i)
-{
-    return lexicon->text.bytes + lexicon->at[i];
 }
