@@ -80,7 +80,6 @@ struct dpe_ruler {
     double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */
     struct dpe_ruler_essay essay;
     struct dpe_qa qa[2]; /**< of dpe_qa_set; empty without files */
-    int users;           /**< sources that use it */
 };
 
 /** The content of a sample before its size is known. When a maker's `draw` is called, ruler, kind,
@@ -166,7 +165,7 @@ struct dpe_ruler_options {
     uint64_t seed;
     int64_t max_length;
 };
-/** The caller closes it; sources keep it for as long as they live. */
+/** The caller closes it, after its sources. */
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
                           struct dpe_error *err);
 void dpe_ruler_close(struct dpe_ruler *ruler);
@@ -177,7 +176,7 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
                             int64_t length, int64_t index, struct dpe_sample *sample,
                             struct dpe_text *text, struct dpe_error *err);
 /** A task of a length as a source. Sample 0 is made, so that what cannot work fails here. */
-dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+dpe_status dpe_ruler_source(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
                             int64_t length, struct dpe_source *source, struct dpe_error *err);
 
 /* The samples of RULER v2's twelve tasks, drawn as its own generator (NVIDIA-NeMo/Skills) draws

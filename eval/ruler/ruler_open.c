@@ -245,7 +245,6 @@ dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ru
     opened->tokenizer = options->tokenizer;
     opened->seed = options->seed;
     opened->special = options->special;
-    opened->users = 1;
     DPE_TRY(prepare(opened, options, err));
     *ruler = opened;
     opened = NULL;
@@ -254,7 +253,7 @@ dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ru
 
 void dpe_ruler_close(struct dpe_ruler *ruler)
 {
-    if (ruler == NULL || --ruler->users > 0) {
+    if (ruler == NULL) {
         return;
     }
     dpe_phrases_free(&ruler->words);

@@ -168,6 +168,8 @@ void dpe_suite_close(struct dpe_suite *suite)
         dpe_task_close(&suite->tasks[i].task);
     }
     free(suite->tasks);
+    dpe_ruler_close(suite->ruler);
+    dpe_official_close(suite->official);
     dpe_identity_free(&suite->parameters);
     *suite = (struct dpe_suite){0};
 }
