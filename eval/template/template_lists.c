@@ -93,7 +93,7 @@ static struct value key_of(struct render *render, struct value item, const struc
                            bool folded)
 {
     struct value key = path != NULL ? dpe_template_attribute(render, item, *path) : item;
-    return folded && key.kind == KIND_STRING ? dpe_template_case(render, key.text, LETTERS_LOWER)
+    return folded && key.kind == KIND_STRING ? dpe_template_case(render, key.text, DPE_PY_LOWER)
                                              : key;
 }
 
@@ -188,8 +188,8 @@ static struct value grouper_of(struct render *render, struct value item, const s
 static bool same_group(struct render *render, struct value a, struct value b, bool folded)
 {
     bool texts = folded && a.kind == KIND_STRING && b.kind == KIND_STRING;
-    return texts ? dpe_template_equal(render, dpe_template_case(render, a.text, LETTERS_LOWER),
-                                      dpe_template_case(render, b.text, LETTERS_LOWER))
+    return texts ? dpe_template_equal(render, dpe_template_case(render, a.text, DPE_PY_LOWER),
+                                      dpe_template_case(render, b.text, DPE_PY_LOWER))
                  : dpe_template_equal(render, a, b);
 }
 
