@@ -26,8 +26,11 @@ struct dpe_eval_suite {
     char *parameters;           /**< owned: own.niah */
 };
 
+struct dpe_eval_command;
+
 /** The command line. */
 struct dpe_eval_arguments {
+    const struct dpe_eval_command *command;
     struct dpe_job_options job;
     const char *inputs[EVAL_MAX_SUITES]; /**< the job's: folders of official samples */
     struct dpe_eval_suite suites[EVAL_MAX_SUITES];
@@ -71,17 +74,6 @@ const struct dpe_suite_kind *dpe_eval_kind_of(const struct dpe_eval_suite *suite
 /** Set the depths of a grid, where none are given. */
 void dpe_eval_default_depths(struct dpe_eval_arguments *args);
 
-/** Pieces of the command line; input struct dpe_eval_arguments. */
-extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_option_set,
-    dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
-    dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
-    dpe_eval_chat_option_set, dpe_eval_benchmark_option_set, dpe_eval_ruler_option_set,
-    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set, dpe_eval_check_option_set,
-    dpe_eval_kld_option_set;
-
-/** Add a method's spec, or the file of a table. */
-void dpe_eval_add_method(struct dpe_command_line *state, struct dpe_eval_arguments *args,
-                         const char *spec, bool table);
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
 void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_arguments *args,
