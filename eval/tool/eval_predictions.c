@@ -146,15 +146,16 @@ static dpe_status write_suite(const struct dpe_comparison *comparison, int i, st
 static dpe_status check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;
+    char parent[4096];
     const bool there = stat(path, &info) == 0;
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
+    while (n > 0 && path[n - 1] == '/') {
         n--;
     }
-    DPE_OWNED char *plain = strndup(path, n);
-    DPE_TRY(DPE_MADE(plain, err, "out of memory for a path"));
-    DPE_OWNED char *parent = dpe_parent_folder(plain);
-    DPE_TRY(DPE_MADE(parent, err, "out of memory for a path"));
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
     if (there && !S_ISDIR(info.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE, "%s: expected a folder or nothing, found a file",
                         path);
