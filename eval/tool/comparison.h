@@ -161,17 +161,4 @@ dpe_status dpe_eval_check_predictions(const struct dpe_comparison *comparison,
 dpe_status dpe_eval_write_predictions(const struct dpe_comparison *comparison,
                                       struct dpe_error *err);
 
-/** Print what a suite says of the methods, and of a check what the table is worth; of a grid a heat
- * map of each method, depths by lengths. DPE_NO_MEMORY. */
-dpe_status dpe_eval_print(const struct dpe_comparison *comparison,
-                          const struct dpe_results *results, struct dpe_error *err);
-dpe_status dpe_eval_print_grid(const struct dpe_results *results, const double *depths,
-                               int n_depths, struct dpe_error *err);
-/** The same for scripts: begin a document, and add a suite's rows to it. */
-struct dpe_result *dpe_eval_result_begin(const struct dpe_comparison *comparison);
-void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
-/** check: the lengths at which a table is held against the model as it is, the trained one and the
- *  longest of the table, which is the last method. DPE_BAD_DATA when that is not longer. */
-dpe_status dpe_eval_check_lengths(struct dpe_comparison *comparison, struct dpe_error *err);
-
 #endif

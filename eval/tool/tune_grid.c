@@ -58,12 +58,6 @@ static const struct {
 };
 enum { N_GRID = sizeof grid / sizeof grid[0] };
 
-void dpe_tune_settings_free(struct dpe_tune_settings *settings)
-{
-    free(settings->specs);
-    *settings = (struct dpe_tune_settings){0};
-}
-
 /* A setting: the spec, and another item of it ("" for none). */
 static dpe_status add(struct dpe_tune_settings *settings, const char *spec, const char *item,
                       struct dpe_error *err)
