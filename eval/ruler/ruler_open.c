@@ -103,22 +103,14 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
 }
 
 /* Sentences are tokenized with single spaces, but an error must name its place in the book. */
-static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
-                            dpe_status status, struct dpe_error *err)
+static dpe_status check_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
+                             const struct dpe_book *book, size_t n, struct dpe_error *err)
 {
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    for (size_t i = 0; i < corpus->n; i++) {
-        const struct dpe_book *book = &corpus->books[i];
-        DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-        struct dpe_error own = {0};
-        dpe_status found =
-            dpe_tokenizer_encode(ruler->tokenizer, book->text, book->n, &options, &tokens, &own);
-        if (found == status) {
-            return dpe_fail(err, found, "%s: book %s: %s", corpus->path, book->id, own.text);
-        }
-    }
-    dpe_fail_prefix(err, "%s", corpus->path);
-    return status;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    return dpe_tokenizer_encode(ruler->tokenizer, book->text, n, &options, &tokens, err) == DPE_OK
+               ? DPE_OK
+               : dpe_fail_prefix(err, "%s: book %s", corpus->path, book->id);
 }
 
 static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err)
@@ -149,6 +141,7 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
     for (size_t i = 0; i < corpus->n && essay->text.n < most; i++) {
         const struct dpe_book *book = &corpus->books[i];
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
+        DPE_TRY(check_book(ruler, corpus, book, n, err));
         put_spaced(book->text, n, &essay->text);
     }
     DPE_TRY(dpe_text_done(&essay->text, err));
@@ -157,8 +150,7 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
                         corpus->path);
     }
     DPE_TRY(cut_sentences(essay, err));
-    dpe_status status = count_sentences(ruler, err);
-    return status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
+    return count_sentences(ruler, err);
 }
 
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,

@@ -1,6 +1,7 @@
 /* Haystacks: books in drawn order, word and sentence ends. Words of texts and pronounceable ones.
  */
 #include "eval/task/prompt.h"
+#include "eval/task/task.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -117,19 +118,6 @@ static dpe_status append(struct dpe_text *out, const char *bytes, size_t n, size
     return dpe_text_append(out, bytes, dpe_haystack_character(bytes, n, room), err);
 }
 
-static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, size_t **order,
-                          struct dpe_error *err)
-{
-    size_t n = corpus->n;
-    DPE_TRY(DPE_NEW(order, n, err, "no memory for the order of %zu books", n));
-    for (size_t i = 0; i < n; i++) {
-        size_t j = dpe_rng_below(rng, (uint32_t)i + 1);
-        (*order)[i] = (*order)[j];
-        (*order)[j] = i;
-    }
-    return DPE_OK;
-}
-
 /* Turn a drawn byte of all books in `order` into a book (its place in order) and the next sentence
  * start in it. */
 static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, double share,
@@ -178,7 +166,8 @@ dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rn
                              struct dpe_error *err)
 {
     DPE_OWNED size_t *order = NULL;
-    DPE_TRY(shuffle(corpus, rng, &order, err));
+    DPE_TRY(DPE_NEW(&order, corpus->n, err, "no memory for the order of %zu books", corpus->n));
+    dpe_draw_order(rng, order, corpus->n);
     size_t start = 0;
     size_t first = find_start(corpus, order, dpe_rng_unit(rng), &start);
     size_t before = 0;

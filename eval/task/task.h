@@ -28,7 +28,7 @@ struct dpe_sample {
 void dpe_sample_free(struct dpe_sample *sample);
 /** A random order of 0 … n − 1. */
 void dpe_draw_order(struct dpe_rng *rng, size_t *order, size_t n);
-/** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
+/** Share of references that occur in text; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);
 
 struct dpe_job;

@@ -137,9 +137,9 @@ static void recall_is_the_share_of_references(void **state)
     char three[] = "7654321";
     char four[] = "";
     char *references[] = {one, two, three, four};
-    assert_true(dpe_recall("it is 1234567, yES", references, 3) == 2.0 / 3.0);
+    assert_true(dpe_recall("it is 1234567, Yes", references, 3) == 2.0 / 3.0);
     assert_true(dpe_recall("", references, 3) == 0.0);
-    assert_true(dpe_recall("x1234567YESx7654321x", references, 4) == 1.0);
+    assert_true(dpe_recall("x1234567Yesx7654321x", references, 4) == 1.0);
     assert_true(isnan(dpe_recall("x", references, 0)));
 }
 
