@@ -95,23 +95,18 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     return DPE_OK;
 }
 
-dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, const char *const *files,
+                                     int64_t *n, struct dpe_error *err)
 {
     struct dpe_ruler2_documents *d = &ruler2->documents;
     if (d->around.n == 0) {
-        DPE_TRY(
-            dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/train.jsonl", read_around, d, err));
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[1], read_around, d, err));
     }
     if (d->n == 0) {
-        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/validation.jsonl", read_question,
-                                 d, err));
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[0], read_question, d, err));
     }
+    *n = (int64_t)d->n;
     return DPE_OK;
-}
-
-int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2)
-{
-    return (int64_t)ruler2->documents.n;
 }
 
 /* ------------------------------------------------------------------------------------- drawing */

@@ -63,20 +63,16 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
                : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a question");
 }
 
-dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, const char *const *files,
+                                     int64_t *n, struct dpe_error *err)
 {
-    static const char *const names[] = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"};
     struct dpe_ruler2_questions *questions = &ruler2->questions;
     for (int i = 0; i < 2 && questions->texts[i] == NULL; i++) {
         json_t *to[] = {questions->texts[i] = json_array(), questions->letters[i] = json_array()};
-        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, names[i], read_question, to, err));
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[i], read_question, to, err));
     }
+    *n = (int64_t)json_array_size(questions->texts[0]);
     return DPE_OK;
-}
-
-int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2)
-{
-    return (int64_t)json_array_size(ruler2->questions.texts[0]);
 }
 
 /* ------------------------------------------------------------------------------------- drawing */

@@ -124,12 +124,7 @@ const struct dpe_plan *dpe_eval_larger_plan(const struct dpe_comparison *compari
                                             const struct dpe_plan *other);
 /** The plan of the comparison whose session needs most memory. */
 const struct dpe_plan *dpe_eval_largest_plan(const struct dpe_comparison *comparison);
-/** What a session for one text of each task's length needs under each method, without weights: with
- *  one thread and nothing in a file, so that no machine and no --max-memory decides it. To
- *  results->memory. DPE_NO_MEMORY. */
-dpe_status dpe_eval_count_memory(const struct dpe_comparison *comparison,
-                                 struct dpe_results *results, struct dpe_error *err);
-/** The same of these rows. `plan` is the one whose attention does most, NULL: of the comparison's
+/** The cost of these rows. `plan` is the one whose attention does most, NULL: of the comparison's
  * own, those with a selection and those without measured apart; rows[t]: how many samples of task t
  * of the only suite run, NULL = each sample of every suite under each method. */
 dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const struct dpe_plan *plan,

@@ -220,11 +220,41 @@ static void put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 
                      slash != NULL ? slash + 1 : comparison->args->methods[0]);
 }
 
+/* What a session for one text of a task's length needs under a method, without weights: with one
+ * thread and nothing in a file, so that no machine and no --max-memory decides it. −1: the estimate
+ * failed, as where a method cannot run here. */
+static int64_t sample_bytes(const struct dpe_comparison *comparison, int method, int64_t length)
+{
+    const int plan = method * comparison->n_lengths + length_index(comparison, length);
+    struct dpe_session_options options = dpe_job_session_options(&comparison->job, length);
+    struct dpe_session_needs needs = {0};
+    options.capacity = options.positions = length;
+    options.branches = options.n_threads = 1;
+    options.max_memory = UINT64_MAX; /* or a device's free memory would decide the chunk */
+    options.kv_dir = NULL;
+    const dpe_status status = dpe_session_estimate(
+        dpe_model_config(comparison->job.model), &comparison->plans[plan], &options, &needs, NULL);
+    bool on_device = strcmp(comparison->job.device_info.kind, "cuda") == 0; /* with the weights */
+    return status == DPE_OK ? (int64_t)(needs.memory - (on_device ? needs.weights : 0)) : -1;
+}
+
+static dpe_status count_memory(const struct dpe_comparison *comparison, struct dpe_results *results,
+                               struct dpe_error *err)
+{
+    const int n = results->n_methods * results->n_tasks;
+    DPE_TRY(DPE_NEW(&results->r.memory, (size_t)n, err, "out of memory for results"));
+    for (int i = 0; i < n; i++) {
+        results->r.memory[i] = sample_bytes(comparison, i / results->n_tasks,
+                                            results->suite->tasks[i % results->n_tasks].length);
+    }
+    return DPE_OK;
+}
+
 static dpe_status put_results(const struct dpe_comparison *comparison, struct dpe_results *results,
                               bool grid, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = comparison->args;
-    DPE_TRY(dpe_eval_count_memory(comparison, results, err));
+    DPE_TRY(count_memory(comparison, results, err));
     return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
                 : dpe_results_put(results, table, err);
 }
