@@ -40,41 +40,35 @@ static void count_positions(struct dpe_results *results, const struct dpe_run *r
 
 enum { MOST_CATEGORIES = 64 };
 
-/* What every suite has; perplexity; needles; tasks of several kinds; texts with positions. */
-static const char always[] = "task task_label task_length status score mean difference";
-static const char of_books[] = "nll_sum n_tokens n_words word_mean";
-static const char of_halves[] = "at_least_half half_mean";
-static const char of_categories[] = "task_category category category_length category_mean";
-static const char of_positions[] = "position position_mean";
+/* The arrays of a suite, by what has them: every one; perplexity; needles; tasks of several kinds;
+ * texts with positions. */
+static const char *const parts[] = {
+    "task task_label task_length status score mean difference",
+    "nll_sum n_tokens n_words word_mean",
+    "at_least_half half_mean",
+    "task_category category category_length category_mean",
+    "position position_mean",
+};
+enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static dpe_status allocate(struct dpe_results *results, struct dpe_error *err)
 {
-    const struct dpe_dataset_kind *kind = &dpe_suite_kinds[0];
-    const struct dpe_suite *suite = results->suite;
+    const struct dpe_suite_kind *kind = results->suite->kind;
     struct dpe_suite_result *r = &results->r;
-    DPE_TRY(dpe_datasets_make(kind, r, always, err));
-    if (suite->kind->perplexity) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_books, err));
-    }
-    if (suite->kind->half) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_halves, err));
-    }
-    if (r->n[DPE_SUITE_CATEGORY] > 0) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_categories, err));
-    }
-    if (results->n_positions > 0) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_positions, err));
+    const bool has[N_PARTS] = {true, kind->perplexity, kind->half, r->n[DPE_SUITE_CATEGORY] > 0,
+                               results->n_positions > 0};
+    for (int i = 0; i < N_PARTS; i++) {
+        DPE_TRY(has[i] ? dpe_datasets_make(&dpe_suite_kinds[0], r, parts[i], err) : DPE_OK);
     }
     return DPE_OK;
 }
 
 void dpe_results_free(struct dpe_results *results)
 {
-    static const char *const made[] = {always,        of_books,     of_halves,
-                                       of_categories, of_positions, "memory"};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
-        dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, made[i]);
+    for (int i = 0; i < N_PARTS; i++) {
+        dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, parts[i]);
     }
+    dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, "memory");
     *results = (struct dpe_results){0};
 }
 
