@@ -61,7 +61,7 @@ struct dpe_eval_arguments {
     bool check;     /**< the command is check: rope is the first method, its table the last */
     int64_t budget; /**< tune: rows of a method at a length, 0: not given */
     bool tune_temperature;         /**< its settings also with temperatures */
-    const char *base, *base_model; /**< kld: what is compared with; NULL: rope, that of --model */
+    const char *base, *base_model; /**< kld: what is compared with; NULL: the model of --model */
     const char *save_base;         /**< the file that keeps the base's logits, NULL: none */
     enum { EVAL_BASE_SAME, EVAL_BASE_F32, EVAL_BASE_BF16 } base_dtype;
     enum dpe_kv_type base_kv;

@@ -653,8 +653,8 @@ DPE_MAIN(dpe_eval)
     if (top.command->main != NULL) {
         return top.command->main(argc - top.at, argv + top.at);
     }
-    struct dpe_eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
-                                      .official = true};
+    struct dpe_eval_arguments args = {
+        .job = {.samples = 100, .argc = argc, .argv = argv}, .official = true, .base = "rope"};
     parse_line(&top, argc, argv, &args);
     int code =
         dpe_study_main(top.command->study != NULL ? top.command->study : &dpe_eval_comparison_study,
