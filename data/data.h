@@ -11,7 +11,24 @@
 
 #include "engine/base/base.h"
 
-struct dpe_corpus;
+struct dpe_book {
+    char *id;        /**< book_id, or the file name without .txt */
+    char *text;      /**< UTF-8, LF, with a NUL after n bytes */
+    size_t n;        /**< bytes */
+    int64_t n_words; /**< dpe_count_words of the text */
+};
+
+/** For reading. */
+struct dpe_corpus {
+    char *path;             /**< as given to dpe_corpus_open */
+    struct dpe_book *books; /**< [n] in the order of metadata.csv or of their names */
+    size_t n;
+    uint64_t bytes;       /**< of all texts */
+    char *empty;          /**< a file without a word that was left out; NULL: none was */
+    size_t n_empty;       /**< so many of a folder were */
+    char fingerprint[65]; /**< SHA-256 over ids and texts as they are after conversion, in their
+                               order; 64 hex digits */
+};
 
 /** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
  *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
@@ -26,28 +43,11 @@ dpe_status dpe_corpus_open(const char *path, struct dpe_corpus **corpus, struct 
 void dpe_corpus_close(struct dpe_corpus *corpus);
 DPE_SCOPED_HANDLE(struct dpe_corpus *, dpe_corpus_close)
 
-struct dpe_book {
-    const char *id;    /**< book_id, or the file name without .txt */
-    const char *title; /**< "" when unknown */
-    const char *text;  /**< UTF-8, LF, with a NUL after n bytes */
-    size_t n;          /**< bytes */
-    int64_t n_words;   /**< dpe_count_words of the text */
-};
-/** How many texts of a folder were left out because they have no word; *first is the file of one.
- */
-size_t dpe_corpus_empty(const struct dpe_corpus *corpus, const char **first);
 /** In place: a byte-order mark is dropped and, where `lines`, CRLF becomes LF. Returns how many
  * of the n bytes are left; a NUL follows them. */
 size_t dpe_text_clean(char *bytes, size_t n, bool lines);
 /** Words as Python's str.split counts them: runs of anything but Unicode white space. `text` is
  *  valid UTF-8 of n bytes. */
 int64_t dpe_count_words(const char *text, size_t n);
-/** Books in the order of metadata.csv or of their names; borrowed. */
-size_t dpe_corpus_size(const struct dpe_corpus *corpus);
-const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index);
-/** The path as given to dpe_corpus_open. */
-const char *dpe_corpus_path(const struct dpe_corpus *corpus);
-/** SHA-256 over ids and texts as they are after conversion, in their order; 64 hex digits. */
-const char *dpe_corpus_fingerprint(const struct dpe_corpus *corpus);
 
 #endif

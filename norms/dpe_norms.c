@@ -186,7 +186,7 @@ static void put_texts(const struct profile *profile, struct dpe_h5 *table)
         {"/norms", "contribution", dpe_contribution_names[profile->args->contribution]},
         {"/norms", "tie_rule", "lower pair first"},
         {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
-        {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
+        {"/corpus", "sha256", profile->job.corpus->fingerprint},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value);

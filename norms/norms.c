@@ -188,18 +188,18 @@ static dpe_status gather(const struct dpe_corpus *corpus, const struct dpe_token
                          enum dpe_special_policy special, uint64_t seed, size_t wanted,
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
-    size_t n_books = dpe_corpus_size(corpus);
+    size_t n_books = corpus->n;
     DPE_OWNED size_t *order = NULL;
     DPE_TRY(DPE_NEW(&order, n_books, err, "out of memory for %zu books", n_books));
     shuffle(order, n_books, seed);
     const struct dpe_encode_options options = {
         .special = special, .advice = "--special-in-text literal makes it ordinary text"};
     for (size_t i = 0; i < n_books && tokens->n < wanted; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, order[i]);
+        const struct dpe_book *book = &corpus->books[order[i]];
         dpe_status status =
             dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, tokens, err);
         if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
+            dpe_fail_prefix(err, "%s: book %s", corpus->path, book->id);
             return status;
         }
     }

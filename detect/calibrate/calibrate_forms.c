@@ -363,7 +363,7 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
     const struct dpe_job_options *job = &batch->line->detect.job;
     const char *const texts[] = {dpe_version(), dpe_job_fingerprint(&batch->job),
                                  dpe_tokenizer_fingerprint(batch->job.tokenizer),
-                                 dpe_corpus_fingerprint(batch->job.corpus), job->tool.device};
+                                 batch->job.corpus->fingerprint, job->tool.device};
     struct dpe_sha256 *hash = dpe_sha256_new();
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         dpe_sha256_text(hash, texts[i]);

@@ -173,7 +173,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     DPE_TRY(DPE_NEW(&inputs->books, (size_t)used, err, "out of memory for %lld books",
                     (long long)used));
     for (int64_t i = 0; i < used; i++) {
-        inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
+        inputs->books[i] = inputs->job.corpus->books[dpe_task_ppl_book(task, i)].id;
     }
     swept->n = used;
     *fresh = *swept;

@@ -66,7 +66,7 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    return dpe_task_rows_of_items(&sweep->stage->tasks[parts->items->task].task, parts, n, err);
+    return dpe_task_rows(&sweep->stage->tasks[parts->items->task].task, parts, n, err);
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan

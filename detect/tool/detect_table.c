@@ -443,8 +443,8 @@ static void put_texts_of_run(struct dpe_h5 *table, const struct dpe_detect_repor
     dpe_h5_attr_text(table, "/tokenizer", "sha256",
                      dpe_tokenizer_fingerprint(report->of->job.tokenizer));
     dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->of->job.tokenizer));
-    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->of->job.corpus));
-    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->of->job.corpus));
+    dpe_h5_attr_text(table, "/corpus", "sha256", report->of->job.corpus->fingerprint);
+    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)report->of->job.corpus->n);
 }
 
 /* What this process computed; another one that made the same table may have needed more. */

@@ -104,8 +104,8 @@ static dpe_status read_document(struct ask *ask, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
     DPE_TRY(dpe_job_corpus(ask->path, &corpus, err));
-    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         DPE_TRY(dpe_text_append(&ask->document, book->text, book->n, err));
         DPE_TRY(dpe_text_append(&ask->document, "\n\n", 2, err));
     }

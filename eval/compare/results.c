@@ -24,18 +24,15 @@ static const struct dpe_row *find(const struct dpe_results *results, const struc
                         results->r.plan[dpe_results_cell(results, method, task)], sample);
 }
 
-/* How many buckets the longest row has; counts the rows on the way. */
-static void measure(struct dpe_results *results, const struct dpe_run *run)
+/* How many buckets the longest row has. */
+static void count_positions(struct dpe_results *results, const struct dpe_run *run)
 {
     for (int m = 0; m < results->n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
             for (int64_t s = 0; s < results->suite->tasks[t].n_samples; s++) {
                 const struct dpe_row *row = find(results, run, m, t, s);
-                results->n_rows += row != NULL;
-                if (row != NULL && row->n_buckets > results->n_positions) {
-                    results->n_positions =
-                        row->n_buckets < DPE_POSITIONS ? row->n_buckets : DPE_POSITIONS;
-                }
+                const int64_t n = row == NULL ? 0 : dpe_least(row->n_buckets, DPE_POSITIONS);
+                results->n_positions = (int)dpe_most(n, results->n_positions);
             }
         }
     }
@@ -43,41 +40,35 @@ static void measure(struct dpe_results *results, const struct dpe_run *run)
 
 enum { MOST_CATEGORIES = 64 };
 
-/* What every suite has; perplexity; needles; tasks of several kinds; texts with positions. */
-static const char always[] = "task task_label task_length status score mean difference";
-static const char of_books[] = "nll_sum n_tokens n_words word_mean";
-static const char of_halves[] = "at_least_half half_mean";
-static const char of_categories[] = "task_category category category_length category_mean";
-static const char of_positions[] = "position position_mean";
+/* The arrays of a suite, by what has them: every one; perplexity; needles; tasks of several kinds;
+ * texts with positions. */
+static const char *const parts[] = {
+    "task task_label task_length status score mean difference",
+    "nll_sum n_tokens n_words word_mean",
+    "at_least_half half_mean",
+    "task_category category category_length category_mean",
+    "position position_mean",
+};
+enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static dpe_status allocate(struct dpe_results *results, struct dpe_error *err)
 {
-    const struct dpe_dataset_kind *kind = &dpe_suite_kinds[0];
-    const struct dpe_suite *suite = results->suite;
+    const struct dpe_suite_kind *kind = results->suite->kind;
     struct dpe_suite_result *r = &results->r;
-    DPE_TRY(dpe_datasets_make(kind, r, always, err));
-    if (suite->perplexity) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_books, err));
-    }
-    if (suite->half) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_halves, err));
-    }
-    if (r->n[DPE_SUITE_CATEGORY] > 0) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_categories, err));
-    }
-    if (results->n_positions > 0) {
-        DPE_TRY(dpe_datasets_make(kind, r, of_positions, err));
+    const bool has[N_PARTS] = {true, kind->perplexity, kind->half, r->n[DPE_SUITE_CATEGORY] > 0,
+                               results->n_positions > 0};
+    for (int i = 0; i < N_PARTS; i++) {
+        DPE_TRY(has[i] ? dpe_datasets_make(&dpe_suite_kinds[0], r, parts[i], err) : DPE_OK);
     }
     return DPE_OK;
 }
 
 void dpe_results_free(struct dpe_results *results)
 {
-    static const char *const made[] = {always,        of_books,     of_halves,
-                                       of_categories, of_positions, "memory"};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
-        dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, made[i]);
+    for (int i = 0; i < N_PARTS; i++) {
+        dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, parts[i]);
     }
+    dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, "memory");
     *results = (struct dpe_results){0};
 }
 
@@ -88,15 +79,15 @@ static void take(struct dpe_results *results, size_t at, const struct dpe_row *r
     struct dpe_suite_result *r = &results->r;
     r->status[at] = row == NULL ? -1 : row->status;
     /* Of perplexity the paired quantity is nats per token of a book. */
-    r->score[at] = !ok                          ? (double)NAN
-                   : results->suite->perplexity ? row->nll_sum / (double)row->n_tokens
-                                                : row->score;
-    if (results->suite->perplexity) {
+    r->score[at] = !ok                                ? (double)NAN
+                   : results->suite->kind->perplexity ? row->nll_sum / (double)row->n_tokens
+                                                      : row->score;
+    if (results->suite->kind->perplexity) {
         r->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
         r->n_tokens[at] = ok ? row->n_tokens : -1;
         r->n_words[at] = ok ? row->n_words : -1;
     }
-    if (results->suite->half) {
+    if (results->suite->kind->half) {
         r->half[at] = ok ? row->at_least_half : (double)NAN;
     }
 }
@@ -125,16 +116,65 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     const double *against = r->score + dpe_results_cell(results, results->against, task) * n;
     const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
                                        seed};
-    const bool ppl = results->suite->perplexity;
+    const bool ppl = results->suite->kind->perplexity;
     r->mean[at] = ppl ? dpe_perplexity(r->nll_sum + first, r->n_tokens + first, n, level)
                       : dpe_bootstrap_share(score, n, &how);
     if (ppl) {
         r->word[at] = dpe_perplexity(r->nll_sum + first, r->n_words + first, n, level);
     }
     r->difference[at] = dpe_compare(score, against, n, !ppl, &how);
-    if (results->suite->half) {
+    if (results->suite->kind->half) {
         r->half_mean[at] = dpe_bootstrap_mean(r->half + first, n, &how).mean;
     }
+}
+
+/* The categories of a suite in the order of their first task, "overall" last (alone where tasks
+ * have none); of a suite of one task, whatever its lengths, and of perplexity there are none. */
+static int find_categories(const struct dpe_suite *suite, const char *names[MOST_CATEGORIES])
+{
+    int n = 0;
+    bool several = false;
+    for (size_t t = 0; t < suite->n_tasks && n + 1 < MOST_CATEGORIES; t++) {
+        const char *category = suite->tasks[t].category;
+        if (category[0] != '\0' && dpe_named(names, (size_t)n, sizeof *names, category) == NULL) {
+            names[n++] = category;
+        }
+        several = several || strcmp(suite->tasks[t].label, suite->tasks[0].label) != 0;
+    }
+    if (n > 0 || (several && !suite->kind->perplexity)) {
+        names[n++] = "overall";
+    }
+    return n;
+}
+
+/* The lengths of its tasks, ascending. */
+static int find_lengths(const struct dpe_suite *suite, int64_t lengths[MOST_CATEGORIES])
+{
+    int n = 0;
+    for (size_t t = 0; t < suite->n_tasks && n < MOST_CATEGORIES; t++) {
+        if (n == 0 || lengths[n - 1] < suite->tasks[t].length) {
+            lengths[n++] = suite->tasks[t].length;
+        }
+    }
+    return n;
+}
+
+/* Mean of the means of a method's tasks in a category ("overall": all) at a length; NaN when one is
+ * missing or there are none. */
+static double category_mean(const struct dpe_results *results, int method, const char *category,
+                            int64_t length)
+{
+    double sum = 0.0;
+    int n = 0;
+    bool all = strcmp(category, "overall") == 0;
+    for (int t = 0; t < results->n_tasks; t++) {
+        const struct dpe_suite_task *task = &results->suite->tasks[t];
+        if (task->length == length && (all || strcmp(task->category, category) == 0)) {
+            sum += results->r.mean[dpe_results_cell(results, method, t)].mean;
+            n++;
+        }
+    }
+    return n == 0 ? (double)NAN : sum / n;
 }
 
 /* Names of tasks, positions of buckets, means of categories. */
@@ -142,7 +182,8 @@ static void name_axes(struct dpe_results *results, const char *const *categories
                       const int64_t *lengths)
 {
     struct dpe_suite_result *r = &results->r;
-    const int64_t n = r->n[DPE_SUITE_CATEGORY] * r->n[DPE_SUITE_CATEGORY_LENGTH];
+    const int64_t n_lengths = r->n[DPE_SUITE_CATEGORY_LENGTH];
+    const int64_t n = r->n[DPE_SUITE_CATEGORY] * n_lengths;
     bool named = false;
     for (int t = 0; t < results->n_tasks; t++) {
         const struct dpe_suite_task *task = &results->suite->tasks[t];
@@ -160,46 +201,35 @@ static void name_axes(struct dpe_results *results, const char *const *categories
     for (int b = 0; b < results->n_positions; b++) {
         r->position[b] = INT64_C(1) << b;
     }
-    for (int64_t c = 0; c < r->n[DPE_SUITE_CATEGORY]; c++) {
-        ((const char **)(uintptr_t)r->category)[c] = categories[c];
-    }
-    for (int64_t l = 0; l < r->n[DPE_SUITE_CATEGORY_LENGTH] && n > 0; l++) {
-        r->category_length[l] = lengths[l];
-    }
     for (int64_t at = 0; at < results->n_methods * n; at++) {
-        const int64_t l = at % r->n[DPE_SUITE_CATEGORY_LENGTH];
-        r->category_mean[at] =
-            dpe_results_category(results, (int)(at / n),
-                                 categories[at % n / r->n[DPE_SUITE_CATEGORY_LENGTH]], lengths[l]);
+        const int64_t l = at % n_lengths;
+        const int64_t c = at % n / n_lengths;
+        ((const char **)(uintptr_t)r->category)[c] = categories[c];
+        r->category_length[l] = lengths[l];
+        r->category_mean[at] = category_mean(results, (int)(at / n), categories[c], lengths[l]);
     }
 }
 
-dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_compared *compared,
+dpe_status dpe_results_collect(struct dpe_results *results, uint64_t seed,
                                const struct dpe_run *run, struct dpe_error *err)
 {
-    const struct dpe_suite *suite = compared->suite;
-    const int n_methods = compared->n_methods;
+    const struct dpe_suite *suite = results->suite;
     const char *categories[MOST_CATEGORIES];
     int64_t lengths[MOST_CATEGORIES];
-    *results = (struct dpe_results){.suite = suite,
-                                    .r = {.method = compared->method_names, .plan = compared->keys},
-                                    .n_methods = n_methods,
-                                    .n_tasks = (int)suite->n_tasks,
-                                    .against = compared->against};
+    results->n_tasks = (int)suite->n_tasks;
     for (int t = 0; t < results->n_tasks; t++) {
-        int64_t n = suite->tasks[t].n_samples;
-        results->n_samples = n > results->n_samples ? n : results->n_samples;
+        results->n_samples = dpe_most(suite->tasks[t].n_samples, results->n_samples);
     }
-    measure(results, run);
+    count_positions(results, run);
     int64_t *n = results->r.n;
-    n[DPE_SUITE_METHOD] = n_methods;
+    n[DPE_SUITE_METHOD] = results->n_methods;
     n[DPE_SUITE_TASK] = results->n_tasks;
     n[DPE_SUITE_SAMPLE] = results->n_samples;
     n[DPE_SUITE_POSITION] = results->n_positions;
-    n[DPE_SUITE_CATEGORY] = dpe_results_categories(suite, categories, MOST_CATEGORIES);
-    n[DPE_SUITE_CATEGORY_LENGTH] = dpe_results_lengths(suite, lengths, MOST_CATEGORIES);
+    n[DPE_SUITE_CATEGORY] = find_categories(suite, categories);
+    n[DPE_SUITE_CATEGORY_LENGTH] = find_lengths(suite, lengths);
     DPE_TRY(allocate(results, err));
-    for (int m = 0; m < n_methods; m++) {
+    for (int m = 0; m < results->n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
             for (int64_t s = 0; s < results->n_samples; s++) {
                 bool asked = s < suite->tasks[t].n_samples;
@@ -208,61 +238,14 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
             }
         }
     }
-    for (int m = 0; m < n_methods; m++) {
+    for (int m = 0; m < results->n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
-            summarize(results, m, t, compared->seed);
+            summarize(results, m, t, seed);
             find_positions(results, run, m, t);
         }
     }
     name_axes(results, categories, lengths);
     return DPE_OK;
-}
-
-int dpe_results_categories(const struct dpe_suite *suite, const char **names, int size)
-{
-    int n = 0;
-    for (size_t t = 0; t < suite->n_tasks && n + 1 < size; t++) {
-        const char *category = suite->tasks[t].category;
-        if (category[0] != '\0' && dpe_named(names, (size_t)n, sizeof *names, category) == NULL) {
-            names[n++] = category;
-        }
-    }
-    bool several = false;
-    for (size_t t = 1; t < suite->n_tasks; t++) {
-        several = several || strcmp(suite->tasks[t].label, suite->tasks[0].label) != 0;
-    }
-    if (n > 0 || (several && !suite->perplexity)) {
-        names[n++] = "overall";
-    }
-    return n;
-}
-
-double dpe_results_category(const struct dpe_results *results, int method, const char *category,
-                            int64_t length)
-{
-    double sum = 0.0;
-    int n = 0;
-    bool all = strcmp(category, "overall") == 0;
-    for (int t = 0; t < results->n_tasks; t++) {
-        const struct dpe_suite_task *task = &results->suite->tasks[t];
-        if (task->length == length && (all || strcmp(task->category, category) == 0)) {
-            sum += results->r.mean[dpe_results_cell(results, method, t)].mean;
-            n++;
-        }
-    }
-    return n == 0 ? (double)NAN : sum / n;
-}
-
-int dpe_results_lengths(const struct dpe_suite *suite, int64_t *lengths, int size)
-{
-    int n = 0;
-    for (size_t t = 0; t < suite->n_tasks; t++) {
-        int64_t length = suite->tasks[t].length;
-        if (n < size && (n == 0 || lengths[n - 1] != length)) {
-            lengths[n++] = length;
-        }
-    }
-    return n;
 }
 
 /* --------------------------------------------------------------------------------------- table */
@@ -286,9 +269,9 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
         {"explanation", suite->kind->explanation},
         {"parameters", parameters.bytes},
         {"score", suite->score},
-        {"better", suite->perplexity ? "lower" : "higher"},
+        {"better", suite->kind->perplexity ? "lower" : "higher"},
         {"interval_rule",
-         suite->perplexity
+         suite->kind->perplexity
              ? "95 %, Student's t over the delete-one-book jackknife of nats per token"
              : "95 %, Wilson score of so many trials as have the moderated variance of contexts"},
         {"difference_rule",
@@ -311,57 +294,38 @@ dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *tab
     char folder[64];
     snprintf(folder, sizeof folder, "/eval/%s", results->suite->name);
     DPE_TRY(put_attributes(results, folder, true, table, err));
-    dpe_datasets_put(&dpe_suite_kinds[results->suite->perplexity], &results->r, folder, table);
+    dpe_datasets_put(&dpe_suite_kinds[results->suite->kind->perplexity], &results->r, folder,
+                     table);
     return dpe_h5_failed(table, err);
 }
 
-/* Tasks of a grid lie length by length; its table has the depth before the length. */
-static void transpose(void *to, const void *from, size_t size, const struct dpe_results *results,
-                      int n_depths, int64_t block)
-{
-    int n_lengths = results->n_tasks / n_depths;
-    size_t bytes = (size_t)block * size;
-    for (int m = 0; m < results->n_methods; m++) {
-        for (int t = 0; t < results->n_tasks; t++) {
-            int target = t % n_depths * n_lengths + t / n_depths;
-            size_t row = (size_t)m * (size_t)results->n_tasks;
-            memcpy((char *)to + (row + (size_t)target) * bytes,
-                   (const char *)from + (row + (size_t)t) * bytes, bytes);
-        }
-    }
-}
-
-static const char of_grid[] = "length plan score status mean";
-static const char of_grid_halves[] = "at_least_half";
+static const char of_grid[] = "plan";
 
 void dpe_results_grid_free(struct dpe_grid_result *grid)
 {
     dpe_datasets_drop(&dpe_grid_kind, grid, of_grid);
-    dpe_datasets_drop(&dpe_grid_kind, grid, of_grid_halves);
 }
 
+/* Tasks of a grid lie depth by depth, as its table has them. */
 dpe_status dpe_results_grid(const struct dpe_results *results, const double *depths, int n_depths,
                             struct dpe_grid_result *grid, struct dpe_error *err)
 {
     const struct dpe_suite_result *r = &results->r;
     const int n_lengths = results->n_tasks / n_depths;
-    const int64_t n = results->n_samples;
-    *grid = (struct dpe_grid_result){
-        .n = {results->n_methods, n_depths, n_lengths, n}, .method = r->method, .depth = depths};
+    *grid =
+        (struct dpe_grid_result){.n = {results->n_methods, n_depths, n_lengths, results->n_samples},
+                                 .method = r->method,
+                                 .depth = depths,
+                                 .length = r->task_length,
+                                 .score = r->score,
+                                 .half = r->half,
+                                 .status = r->status,
+                                 .mean = r->mean};
     DPE_TRY(dpe_datasets_make(&dpe_grid_kind, grid, of_grid, err));
-    if (r->half != NULL) {
-        DPE_TRY(dpe_datasets_make(&dpe_grid_kind, grid, of_grid_halves, err));
-        transpose(grid->half, r->half, sizeof *grid->half, results, n_depths, n);
-    }
-    transpose(grid->score, r->score, sizeof *grid->score, results, n_depths, n);
-    transpose(grid->status, r->status, sizeof *grid->status, results, n_depths, n);
-    transpose(grid->mean, r->mean, sizeof *grid->mean, results, n_depths, 1);
-    for (int l = 0; l < n_lengths; l++) {
-        grid->length[l] = r->task_length[l * n_depths];
-    }
     for (int i = 0; i < results->n_methods * n_lengths; i++) {
         /* All depths of a length have one plan. */
-        ((const char **)(uintptr_t)grid->plan)[i] = r->plan[i * n_depths];
+        ((const char **)(uintptr_t)grid->plan)[i] =
+            r->plan[i / n_lengths * results->n_tasks + i % n_lengths];
     }
     return DPE_OK;
 }

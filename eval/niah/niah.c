@@ -1,16 +1,30 @@
-/* The needle task: opened, and its samples cut to length. */
+/* The needle task: opened, what a sample draws, its text, cut to length. */
 #include "eval/niah/niah_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/chat/chat.h"
+#include "eval/score/pytext.h"
 #include "eval/task/prompt.h"
 #include "eval/task/task.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
+
+struct dpe_niah {
+    struct dpe_niah_params params;
+    int64_t length;
+    const struct dpe_corpus *corpus;
+    const struct dpe_tokenizer *tokenizer;
+    uint64_t seed;
+    struct dpe_phrases phrases;
+    struct dpe_chat_frame frame; /* around the question */
+    char hash[65];               /* of template and chat template */
+    double bytes_per_token;      /* of the corpus */
+};
 
 /* ------------------------------------------------------------------------------------- opening */
 
@@ -56,13 +70,13 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     double bytes = 0.0;
     double n_tokens = 0.0;
-    for (size_t i = 0; i < dpe_corpus_size(niah->corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(niah->corpus, i);
+    for (size_t i = 0; i < niah->corpus->n; i++) {
+        const struct dpe_book *book = &niah->corpus->books[i];
         tokens.n = 0;
         const dpe_status status =
             dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
         if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(niah->corpus), book->id);
+            dpe_fail_prefix(err, "%s: book %s", niah->corpus->path, book->id);
             return status;
         }
         bytes += (double)book->n;
@@ -134,12 +148,250 @@ const char *dpe_niah_template_hash(const struct dpe_niah *niah)
     return niah->hash;
 }
 
+/* -------------------------------------------------------------------------------------- words */
+
+/* The needles and the question of one sample. Needle i lies in the i-th equal part of the
+ * haystack. */
+struct draw {
+    char (*keys)[160];  /* [params.keys] */
+    char (*values)[24]; /* [params.keys][params.values] */
+    size_t *needle;     /* [n]: needle i holds key needle[i] / values, value needle[i] */
+    double *depth; /* [n]: where in its part, 0 … 1 (the whole haystack when depth is fixed) */
+    int n;         /* keys × values */
+    char *asked;   /* the asked keys in one string */
+    int first;     /* the first of them */
+    int64_t room;  /* tokens to generate */
+};
+enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
+
+static const char *draw_word(const struct dpe_niah *niah, struct dpe_rng *rng, const char *list)
+{
+    size_t n = dpe_phrases_words(&niah->phrases, list);
+    return dpe_phrases_word(&niah->phrases, list, dpe_rng_below(rng, (uint32_t)n));
+}
+
+static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct draw *draw)
+{
+    for (int i = 0; i < niah->params.keys; i++) {
+        bool fresh = false;
+        while (!fresh) {
+            const char *adjective = draw_word(niah, rng, "adjectives");
+            const char *noun = draw_word(niah, rng, "nouns");
+            snprintf(draw->keys[i], sizeof draw->keys[i], "%s-%s", adjective, noun);
+            fresh = true;
+            for (int j = 0; j < i; j++) {
+                fresh = fresh && strcmp(draw->keys[i], draw->keys[j]) != 0;
+            }
+        }
+    }
+}
+
+static dpe_status join_asked(const struct dpe_niah *niah, struct draw *draw, struct dpe_error *err)
+{
+    struct dpe_text asked = {0};
+    draw->first = 0;
+    for (int i = 0; i < niah->params.queries; i++) {
+        dpe_text_put(&asked, "%s%s",
+                     i == 0 ? "" : dpe_phrases_text(&niah->phrases, "keys_separator"),
+                     draw->keys[i]);
+    }
+    draw->asked = asked.bytes;
+    return dpe_text_done(&asked, err);
+}
+
+/* Let this draw ask key `key` alone. */
+static dpe_status ask(struct draw *draw, int key, struct dpe_error *err)
+{
+    char *asked = strdup(draw->keys[key]);
+    DPE_TRY(DPE_MADE(asked, err, "niah: no memory for a sample"));
+    free(draw->asked);
+    draw->asked = asked;
+    draw->first = key;
+    return DPE_OK;
+}
+
+/* Draw keys, order and depths. To be freed after failures too. */
+static dpe_status draw_words(const struct dpe_niah *niah, struct dpe_rng *rng, struct draw *draw,
+                             struct dpe_error *err)
+{
+    size_t n = (size_t)niah->params.keys * (size_t)niah->params.values;
+    *draw = (struct draw){.n = (int)n};
+    DPE_TRY(DPE_NEW(&draw->keys, (size_t)niah->params.keys, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->values, n, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->needle, n, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->depth, n, err, "niah: no memory for a sample"));
+    draw_keys(niah, rng, draw);
+    dpe_draw_order(rng, draw->needle, n);
+    for (int i = 0; i < draw->n; i++) {
+        double drawn = dpe_rng_unit(rng);
+        draw->depth[i] = isnan(niah->params.depth) ? drawn : niah->params.depth;
+    }
+    return join_asked(niah, draw, err);
+}
+
+static bool fresh_value(const struct draw *draw, int i, const struct dpe_text *haystack)
+{
+    for (int j = 0; j < draw->n; j++) {
+        if (j != i && strcmp(draw->values[i], draw->values[j]) == 0) {
+            return false;
+        }
+    }
+    return dpe_span_find(dpe_span_of_text(haystack), dpe_span_of(draw->values[i])) == SIZE_MAX;
+}
+
+/* Put how an answer writes the n-th asked value: after the prompt where that is `first`, else after
+ * another value. */
+static void put_answer(const struct dpe_niah *niah, const struct draw *draw, int n, bool first,
+                       struct dpe_text *text)
+{
+    int value = draw->first * niah->params.values + n;
+    const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
+                                              {"value", draw->values[value]},
+                                              {"keys", draw->asked},
+                                              {NULL, NULL}};
+    if (!first) {
+        dpe_phrases_put(&niah->phrases, "answer_prefix", values, text);
+    }
+    dpe_phrases_put(&niah->phrases, "answer", values, text);
+}
+
+static dpe_status compute_room(const struct dpe_niah *niah, struct draw *draw,
+                               struct dpe_error *err)
+{
+    if (niah->length >= PAPER_LENGTH && niah->params.spare == 0) {
+        draw->room = PAPER_ROOM;
+        return DPE_OK;
+    }
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
+    /* The answers as the template expects them after the prompt's last word. */
+    for (int i = 0; i < niah->params.queries * niah->params.values; i++) {
+        put_answer(niah, draw, i, i == 0, &text);
+    }
+    DPE_TRY(dpe_text_done(&text, err));
+    DPE_TRY(dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err));
+    const bool paper = niah->length >= PAPER_LENGTH;
+    const bool given = niah->params.spare > 0 && (paper || niah->params.spare < SPARE_TOKENS);
+    const int64_t need = (int64_t)tokens.n + (given ? niah->params.spare : SPARE_TOKENS);
+    draw->room = dpe_least(need, PAPER_ROOM);
+    return DPE_OK;
+}
+
+static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text *haystack, int i,
+                             struct dpe_rng *rng, struct draw *draw, struct dpe_error *err)
+{
+    int tries = 0;
+    do {
+        if (tries++ == MAX_TRIES) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "niah: in %d tries every number of %d digits was in the haystack "
+                            "already; give more digits",
+                            MAX_TRIES, niah->params.digits);
+        }
+        draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));
+        for (int d = 1; d < niah->params.digits; d++) {
+            draw->values[i][d] = (char)('0' + (int)dpe_rng_below(rng, 10));
+        }
+    } while (!fresh_value(draw, i, haystack));
+    return DPE_OK;
+}
+
+/* Draw values that occur neither twice nor in the haystack, then compute the room. */
+static dpe_status draw_values(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                              struct dpe_rng *rng, struct draw *draw, struct dpe_error *err)
+{
+    for (int i = 0; i < draw->n; i++) {
+        DPE_TRY(draw_value(niah, haystack, i, rng, draw, err));
+    }
+    return compute_room(niah, draw, err);
+}
+
+/* Draw depths and values again for the needles in the second half of the context. */
+static dpe_status draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                            struct dpe_rng *rng, struct draw *draw, struct dpe_error *err)
+{
+    for (int i = (draw->n + 1) / 2; i < draw->n; i++) {
+        draw->depth[i] = dpe_rng_unit(rng);
+        DPE_TRY(draw_value(niah, haystack, (int)draw->needle[i], rng, draw, err));
+    }
+    return DPE_OK;
+}
+
+static void free_draw(struct draw *draw)
+{
+    free(draw->keys);
+    free(draw->values);
+    free(draw->needle);
+    free(draw->depth);
+    free(draw->asked);
+    *draw = (struct draw){0};
+}
+
+/* Bytes in front of needle i in a haystack of n. */
+static size_t needle_place(const struct dpe_niah *niah, const struct draw *draw, int i,
+                           const char *haystack, size_t n)
+{
+    size_t low = 0;
+    size_t high = n;
+    if (isnan(niah->params.depth)) {
+        low = (size_t)((double)n * i / draw->n);
+        high = (size_t)((double)n * (i + 1) / draw->n);
+    }
+    size_t want = low + (size_t)(draw->depth[i] * (double)(high - low));
+    return dpe_haystack_place(haystack, n, low, high, want);
+}
+
+/* Haystack with needles, without white space in front. */
+static void put_body(const struct dpe_niah *niah, const struct draw *draw, const char *haystack,
+                     size_t n, struct dpe_text *text)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text body = {0};
+    size_t at = 0;
+    for (int i = 0; i < draw->n; i++) {
+        const size_t needle = draw->needle[i];
+        const struct dpe_phrase_value values[] = {
+            {"key", draw->keys[needle / (size_t)niah->params.values]},
+            {"value", draw->values[needle]},
+            {NULL, NULL}};
+        size_t place = needle_place(niah, draw, i, haystack, n);
+        place = place > at ? place : at;
+        dpe_text_put_bytes(&body, haystack + at, place - at);
+        dpe_phrases_put(&niah->phrases, "needle", values, &body);
+        at = place;
+    }
+    dpe_text_put_bytes(&body, haystack + at, n - at);
+    text->failed = text->failed || body.failed;
+    if (!text->failed) {
+        size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
+        dpe_text_put_bytes(text, body.bytes + spaces, body.n - spaces);
+    }
+}
+
+/* The finished text of a prompt with the first `n` bytes of a haystack. */
+static dpe_status assemble(const struct dpe_niah *niah, const struct draw *draw,
+                           const char *haystack, size_t n, struct dpe_text *text,
+                           struct dpe_error *err)
+{
+    const struct dpe_phrases *words = &niah->phrases;
+    const struct dpe_phrase_value values[] = {
+        {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
+    text->n = 0;
+    dpe_text_put(text, "%s", niah->frame.before);
+    dpe_phrases_put(words, "intro", values, text);
+    put_body(niah, draw, haystack, n, text);
+    dpe_phrases_put(words, "question", values, text);
+    dpe_text_put(text, "%s", niah->frame.after);
+    dpe_phrases_put(words, "answer_prefix", values, text);
+    return dpe_text_done(text, err);
+}
+
 /* -------------------------------------------------------------------------------------- sizing */
 
 /* One search for the haystack's size: what is known so far. */
 struct fit {
     const struct dpe_niah *niah;
-    const struct dpe_niah_draw *draw;
+    const struct draw *draw;
     const struct dpe_text *haystack;
     bool whole;           /* the haystack is all there is */
     int64_t min, max;     /* wanted tokens */
@@ -180,7 +432,7 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 static dpe_status probe(struct fit *fit, size_t n, bool *fits, struct dpe_error *err)
 {
     fit->size = n;
-    DPE_TRY(dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err));
+    DPE_TRY(assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err));
     DPE_TRY(encode_prompt(fit, err));
     int64_t tokens = (int64_t)fit->tokens.n;
     *fits = tokens >= fit->min && tokens <= fit->max;
@@ -236,7 +488,7 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: the texts are too short for length %lld: %lld tokens are missing; add "
                     "texts, give a shorter --length or repeat the texts (--niah repeat=1)",
-                    dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
+                    fit->niah->corpus->path, (long long)fit->niah->length,
                     (long long)(fit->min - fit->at_low));
 }
 
@@ -267,9 +519,9 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
         DPE_TRY(probe(fit, n, &fits, err));
     }
     if (!fits) {
-        return dpe_fail(
-            err, DPE_BAD_DATA, "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
-            dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
+                        fit->niah->corpus->path, (long long)fit->min, (long long)fit->max);
     }
     return DPE_OK;
 }
@@ -278,7 +530,7 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
 
 /* How an answer writes each reference; what leads over to it stands at the end of the prompt too.
  */
-static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+static dpe_status take_answers(const struct dpe_niah *niah, const struct draw *draw,
                                struct dpe_sample *sample, struct dpe_error *err)
 {
     DPE_TRY(DPE_NEW(&sample->answers, sample->n_references, err, "niah: no memory for answers"));
@@ -286,8 +538,8 @@ static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_nia
     for (size_t i = 0; i < sample->n_references; i++) {
         struct dpe_text text = {0};
         DPE_SCOPED(dpe_text_free) struct dpe_text first = {0};
-        dpe_niah_answer(niah, draw, (int)i, true, &first);
-        dpe_niah_answer(niah, draw, (int)i, false, &text);
+        put_answer(niah, draw, (int)i, true, &first);
+        put_answer(niah, draw, (int)i, false, &text);
         text.failed = text.failed || first.failed;
         sample->answers[i] = text.bytes;
         sample->skip[i] = text.n - first.n;
@@ -296,7 +548,7 @@ static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_nia
     return DPE_OK;
 }
 
-static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+static dpe_status take_references(const struct dpe_niah *niah, const struct draw *draw,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
     const size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
@@ -329,19 +581,19 @@ static struct place place_of(const struct dpe_niah *niah, int64_t index)
 enum { SPARE = 6 };
 
 /* Turn the leader's prompt into the sample's own: its half, its question. */
-static dpe_status make_own(struct fit *fit, struct dpe_niah_draw *draw, const struct place *place,
+static dpe_status make_own(struct fit *fit, struct draw *draw, const struct place *place,
                            struct dpe_error *err)
 {
     const struct dpe_niah *niah = fit->niah;
     if (place->context != place->leader) {
         struct dpe_rng rng;
         dpe_rng_seed(&rng, niah->seed, (uint64_t)place->context);
-        DPE_TRY(dpe_niah_draw_half(niah, fit->haystack, &rng, draw, err));
+        DPE_TRY(draw_half(niah, fit->haystack, &rng, draw, err));
     }
     if (place->key >= 0) {
-        DPE_TRY(dpe_niah_ask(draw, place->key, err));
+        DPE_TRY(ask(draw, place->key, err));
     }
-    DPE_TRY(dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err));
+    DPE_TRY(assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err));
     DPE_TRY(encode_prompt(fit, err));
     int64_t n = (int64_t)fit->tokens.n;
     int64_t most = niah->length - draw->room;
@@ -363,15 +615,15 @@ static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t res
     struct dpe_rng rng;
     dpe_rng_seed(&rng, niah->seed, (uint64_t)place.leader);
     DPE_SCOPED(dpe_text_free) struct dpe_text haystack = {0};
-    DPE_SCOPED(dpe_niah_draw_free) struct dpe_niah_draw draw = {0};
+    DPE_SCOPED(free_draw) struct draw draw = {0};
     DPE_SCOPED(free_fit)
     struct fit fit = {
         .niah = niah, .draw = &draw, .haystack = &haystack, .high = SIZE_MAX, .at_high = -1};
     DPE_TRY(dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve, &haystack,
                               &fit.whole, err));
     /* Values last: how many draws they take depends on the haystack. */
-    DPE_TRY(dpe_niah_draw_words(niah, &rng, &draw, err));
-    DPE_TRY(dpe_niah_draw_values(niah, &haystack, &rng, &draw, err));
+    DPE_TRY(draw_words(niah, &rng, &draw, err));
+    DPE_TRY(draw_values(niah, &haystack, &rng, &draw, err));
     fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
     fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
     DPE_TRY(find_size(&fit, err));

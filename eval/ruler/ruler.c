@@ -208,7 +208,7 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
 /* -------------------------------------------------------------------------------------- source */
 
 struct state {
-    struct dpe_ruler *ruler;
+    const struct dpe_ruler *ruler;
     const struct dpe_ruler_kind *kind;
     int64_t length;
 };
@@ -220,14 +220,7 @@ static dpe_status sample_source(void *state, int64_t index, struct dpe_sample *s
     return dpe_ruler_sample(own->ruler, own->kind, own->length, index, sample, NULL, err);
 }
 
-static void close_source(void *state)
-{
-    struct state *own = state;
-    dpe_ruler_close(own->ruler);
-    free(own);
-}
-
-dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+dpe_status dpe_ruler_source(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
                             int64_t length, struct dpe_source *source, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_sample_free) struct dpe_sample trial = {0};
@@ -235,7 +228,6 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
     DPE_TRY(dpe_ruler_sample(ruler, kind, length, 0, &trial, NULL, err));
     DPE_TRY(DPE_NEW(&state, 1, err, "ruler: no memory for a sample"));
     *state = (struct state){ruler, kind, length};
-    ruler->users++;
     bool questions = kind->maker == &dpe_ruler_qa;
     *source = (struct dpe_source){
         .n_samples = questions ? (int64_t)ruler->qa[kind->dataset].n_questions : INT64_MAX,
@@ -243,7 +235,7 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
         .sample = sample_source,
         .score = kind->score,
         .growing = true,
-        .close = close_source,
+        .close = free,
     };
     memcpy(source->name, kind->name, strlen(kind->name) + 1);
     return DPE_OK;

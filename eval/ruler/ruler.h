@@ -31,33 +31,6 @@ struct dpe_ruler_essay {
     size_t n;
 };
 
-/** Texts one after another, each ended by a NUL. */
-struct dpe_ruler_texts {
-    struct dpe_text text;
-    size_t *at; /**< [n] offsets */
-    size_t n;
-};
-static inline const char *dpe_ruler_text(const struct dpe_ruler_texts *texts, size_t i)
-{
-    return texts->text.bytes + texts->at[i];
-}
-/** The end of what was put into texts->text is that of text n; a whole text. DPE_NO_MEMORY. */
-dpe_status dpe_ruler_texts_end(struct dpe_ruler_texts *texts, struct dpe_error *err);
-dpe_status dpe_ruler_texts_add(struct dpe_ruler_texts *texts, const char *text,
-                               struct dpe_error *err);
-/** Forget all but the first n. */
-void dpe_ruler_texts_cut(struct dpe_ruler_texts *texts, size_t n);
-void dpe_ruler_texts_free(struct dpe_ruler_texts *texts);
-
-/** Texts, each once, in the order in which they came. */
-struct dpe_ruler_set {
-    struct dpe_ruler_texts texts;
-    size_t *table, slots; /**< where they are */
-};
-/** dpe_ruler_texts_end; of a text that is there already only its number is taken. */
-dpe_status dpe_ruler_set_end(struct dpe_ruler_set *set, size_t *number, struct dpe_error *err);
-void dpe_ruler_set_free(struct dpe_ruler_set *set);
-
 /** Paragraphs of a question of HotpotQA: of the hub's columns {"title": […], "sentences": [[…],
  * …]}, or of its authors' lists [[title, [sentence, …]], …]. False: title or sentences are not
  * there; the other is set. */
@@ -69,22 +42,20 @@ bool dpe_hotpotqa_put(const char *title, const json_t *sentences, struct dpe_tex
 
 /** A question about documents. */
 struct dpe_qa_question {
-    size_t answers, n_answers; /**< first and number in dpe_qa.answers */
-    size_t gold, n_gold;       /**< first and number in dpe_qa.gold: documents that must be there */
-    size_t group;              /**< article, or SIZE_MAX: none */
+    json_t *text, *answers; /**< a string, and a list of strings */
+    size_t gold, n_gold;    /**< first and number in dpe_qa.gold: documents that must be there */
+    size_t group;           /**< article, or SIZE_MAX: none */
 };
 
 /** Questions about documents, of a SQuAD or HotpotQA file. */
 struct dpe_qa {
     char *path;
     char hash[65]; /**< SHA-256 of the file */
-    struct dpe_ruler_set documents;
+    struct dpe_texts documents;
     size_t *group; /**< [documents] article of each */
     double *cost;  /**< [documents] tokens, filled in by the user */
-    struct dpe_ruler_texts answers;
     size_t *gold;
     size_t n_gold;
-    struct dpe_ruler_texts asked; /**< [n_questions] */
     struct dpe_qa_question *questions;
     size_t n_questions;
 };
@@ -104,12 +75,11 @@ struct dpe_ruler {
     struct dpe_chat_frame frame;
     struct dpe_phrases words; /**< templates/ruler.json */
     char hash[65];            /**< of template and chat template */
-    struct dpe_lexicon lexicon;
+    struct dpe_texts lexicon;
     double word_cost; /**< mean tokens of a word of the lexicon with the space before it */
     double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */
     struct dpe_ruler_essay essay;
     struct dpe_qa qa[2]; /**< of dpe_qa_set; empty without files */
-    int users;           /**< sources that use it */
 };
 
 /** The content of a sample before its size is known. When a maker's `draw` is called, ruler, kind,
@@ -195,7 +165,7 @@ struct dpe_ruler_options {
     uint64_t seed;
     int64_t max_length;
 };
-/** The caller closes it; sources keep it for as long as they live. */
+/** The caller closes it, after its sources. */
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
                           struct dpe_error *err);
 void dpe_ruler_close(struct dpe_ruler *ruler);
@@ -206,7 +176,7 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
                             int64_t length, int64_t index, struct dpe_sample *sample,
                             struct dpe_text *text, struct dpe_error *err);
 /** A task of a length as a source. Sample 0 is made, so that what cannot work fails here. */
-dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+dpe_status dpe_ruler_source(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
                             int64_t length, struct dpe_source *source, struct dpe_error *err);
 
 /* The samples of RULER v2's twelve tasks, drawn as its own generator (NVIDIA-NeMo/Skills) draws

@@ -179,16 +179,15 @@ static const struct dpe_phrase_field fields[] = {
 #define QUESTIONS(task, opening, asks, solved, alike, wants)                                       \
     {                                                                                              \
         .name = (task), .files = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"},                \
-        .load = dpe_ruler2_load_questions, .make = dpe_ruler2_make_questions,                      \
-        .count = dpe_ruler2_count_questions, .step = 10, .drawn = true, .intro = (opening),        \
-        .problem = (asks), .examples = (solved), .same = (alike), .answer = (wants)                \
+        .load = dpe_ruler2_load_questions, .make = dpe_ruler2_make_questions, .step = 10,          \
+        .drawn = true, .intro = (opening), .problem = (asks), .examples = (solved),                \
+        .same = (alike), .answer = (wants)                                                         \
     }
 #define DOCUMENTS(task, opening, asks, wants)                                                      \
     {                                                                                              \
         .name = (task), .files = {"hotpotqa/validation.jsonl", "hotpotqa/train.jsonl"},            \
-        .load = dpe_ruler2_load_documents, .make = dpe_ruler2_make_documents,                      \
-        .count = dpe_ruler2_count_documents, .step = 5, .intro = (opening), .problem = (asks),     \
-        .answer = (wants)                                                                          \
+        .load = dpe_ruler2_load_documents, .make = dpe_ruler2_make_documents, .step = 5,           \
+        .intro = (opening), .problem = (asks), .answer = (wants)                                   \
     }
 
 static const struct dpe_ruler2_task tasks[] = {
@@ -319,16 +318,14 @@ static dpe_status fit(struct dpe_ruler2_draw *draw, size_t index, size_t size,
 }
 
 /* The questions that are asked for, in turn; the caller frees them. */
-static dpe_status choose(struct dpe_ruler2_draw *draw, int64_t n, size_t **chosen,
+static dpe_status choose(struct dpe_ruler2_draw *draw, int64_t n, int64_t all, size_t **chosen,
                          struct dpe_error *err)
 {
-    const struct dpe_ruler2_task *task = draw->task;
     DPE_TRY(DPE_NEW(chosen, (size_t)n, err, "out of memory for %lld samples", (long long)n));
     for (size_t i = 0; i < (size_t)n; i++) {
         (*chosen)[i] = i;
     }
-    return !task->drawn || dpe_python_sample(&draw->random, (size_t)task->count(draw->ruler2),
-                                             *chosen, (size_t)n)
+    return !draw->task->drawn || dpe_python_sample(&draw->random, (size_t)all, *chosen, (size_t)n)
                ? DPE_OK
                : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
 }
@@ -350,12 +347,11 @@ dpe_status dpe_ruler2_draw(struct dpe_ruler2 *ruler2, const char *task, int64_t 
     size_t size = 0;
     *drawn = 0;
     dpe_python_seed(&draw.random, ruler2->options.seed);
-    DPE_TRY(draw.task->load(ruler2, err));
-    if (draw.task->count != NULL) {
-        n = dpe_least(n, draw.task->count(ruler2));
-    }
+    int64_t all = INT64_MAX;
+    DPE_TRY(draw.task->load(ruler2, draw.task->files, &all, err));
+    n = dpe_least(n, all);
     DPE_TRY(find_size(&draw, &sample, &size, err));
-    DPE_TRY(choose(&draw, n, &chosen, err));
+    DPE_TRY(choose(&draw, n, all, &chosen, err));
     for (int64_t i = 0; i < n; i++) {
         sample.index = (int64_t)chosen[i];
         sample.one = draw.task->drawn && draw.task->answer == DPE_RULER2_LETTER;
@@ -388,14 +384,16 @@ void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
         return;
     }
     for (int i = 0; i < 2; i++) {
-        dpe_ruler_texts_free(&ruler2->questions.texts[i]);
-        dpe_ruler_texts_free(&ruler2->questions.letters[i]);
+        json_decref(ruler2->questions.texts[i]);
+        json_decref(ruler2->questions.letters[i]);
     }
-    dpe_ruler_set_free(&ruler2->documents.around);
-    dpe_ruler_texts_free(&ruler2->documents.own);
-    dpe_ruler_texts_free(&ruler2->documents.asked);
-    dpe_ruler_texts_free(&ruler2->documents.answers);
-    free(ruler2->documents.of);
+    for (size_t i = 0; i < ruler2->documents.n; i++) {
+        json_decref(ruler2->documents.questions[i].asked);
+        json_decref(ruler2->documents.questions[i].answer);
+        json_decref(ruler2->documents.questions[i].own);
+    }
+    dpe_texts_free(&ruler2->documents.around);
+    free(ruler2->documents.questions);
     free(ruler2->words.text);
     free(ruler2->words.words);
     dpe_phrases_free(&ruler2->phrases);

@@ -75,15 +75,17 @@ static dpe_status combine(const struct dpe_ruler2_words *nouns,
     return DPE_OK;
 }
 
-dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, const char *const *files, int64_t *n,
+                                 struct dpe_error *err)
 {
     DPE_SCOPED(free_words) struct dpe_ruler2_words nouns = {0};
     DPE_SCOPED(free_words) struct dpe_ruler2_words adjectives = {0};
+    (void)n; /* every sample is drawn anew */
     if (ruler2->words.n > 0) {
         return DPE_OK;
     }
-    DPE_TRY(read_lines(ruler2->options.folder, "nounlist.txt", &nouns, err));
-    DPE_TRY(read_lines(ruler2->options.folder, "adjectivelist.txt", &adjectives, err));
+    DPE_TRY(read_lines(ruler2->options.folder, files[0], &nouns, err));
+    DPE_TRY(read_lines(ruler2->options.folder, files[1], &adjectives, err));
     return combine(&nouns, &adjectives, &ruler2->words, err);
 }
 
@@ -221,7 +223,7 @@ dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, s
 {
     DPE_SCOPED(free_scene)
     struct scene scene = {.draw = draw, .n = n, .many = (size_t)draw->task->values};
-    (void)index; /* every sample is drawn anew */
+    (void)index;
     DPE_TRY(open_scene(&scene, err));
     DPE_TRY(set_scene(&scene, err));
     write_prompt(&scene, &sample->prompt);

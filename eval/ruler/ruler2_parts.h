@@ -38,21 +38,27 @@ struct dpe_ruler2_words {
     size_t n;
 };
 
-/** Questions with four choices: 0 those that are asked for, 1 those around them. */
+/** Questions with four choices, 0 those that are asked for, 1 those around them: lists of texts,
+ * and of the letters of their answers. */
 struct dpe_ruler2_questions {
-    struct dpe_ruler_texts texts[2], letters[2];
+    json_t *texts[2], *letters[2];
 };
 
 /** Questions about documents. */
 struct dpe_ruler2_documents {
-    struct dpe_ruler_set around;
-    struct dpe_ruler_texts own;     /**< of the questions: those that support one before others */
-    struct dpe_ruler_texts asked;   /**< [n] questions */
-    struct dpe_ruler_texts answers; /**< [n] */
-    struct dpe_ruler2_own {
-        size_t first, n, gold; /**< in `own`; of them so many support it */
-    } * of;                    /**< [asked.n] */
+    struct dpe_texts around;
+    struct dpe_ruler2_question {
+        json_t *asked, *answer, *own; /**< two strings; a list of its documents */
+        size_t gold;                  /**< so many of them support it, which come first */
+    } * questions;                    /**< [n] */
+    size_t n;
 };
+
+/** Text i of a list. */
+static inline const char *dpe_ruler2_text(const json_t *texts, size_t i)
+{
+    return json_string_value(json_array_get(texts, i));
+}
 
 struct dpe_ruler2 {
     struct dpe_ruler2_options options;
@@ -67,12 +73,13 @@ struct dpe_ruler2_draw;
 struct dpe_ruler2_task {
     const char *name;
     const char *files[2];
-    dpe_status (*load)(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+    /** Read them, unless they are; *n: questions of its set, or as many as wanted. */
+    dpe_status (*load)(struct dpe_ruler2 *ruler2, const char *const *files, int64_t *n,
+                       struct dpe_error *err);
     /** Put a prompt of question `index` with n things around what is asked for, and its answers. */
     dpe_status (*make)(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                        struct dpe_ruler2_sample *sample, struct dpe_error *err);
-    int64_t (*count)(const struct dpe_ruler2 *ruler2); /**< questions of its set */
-    size_t step;                                       /**< the least n, and what it shrinks by */
+    size_t step;                 /**< the least n, and what it shrinks by */
     bool drawn;                  /**< which questions is drawn too; else they are the first */
     int values;                  /**< of the needles' key */
     const char *intro, *problem; /**< fields of templates/ruler2.json */
@@ -119,15 +126,16 @@ dpe_status dpe_ruler2_lines(const char *folder, const char *name,
 
 /* The kinds: needles (ruler2_niah.c), questions of MMLU (ruler2_questions.c), documents of HotpotQA
  * (ruler2_documents.c). */
-dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, const char *const *files, int64_t *n,
+                                 struct dpe_error *err);
 dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                    struct dpe_ruler2_sample *sample, struct dpe_error *err);
-dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err);
-int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2);
+dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, const char *const *files,
+                                     int64_t *n, struct dpe_error *err);
 dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                      struct dpe_ruler2_sample *sample, struct dpe_error *err);
-dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err);
-int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2);
+dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, const char *const *files,
+                                     int64_t *n, struct dpe_error *err);
 dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                      struct dpe_ruler2_sample *sample, struct dpe_error *err);
 

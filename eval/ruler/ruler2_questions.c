@@ -29,17 +29,13 @@ static void put_spaced(struct dpe_text *out, const char *text, size_t n)
     }
 }
 
-/* Where lines of a file go. */
-struct filling {
-    struct dpe_ruler_texts *texts, *letters;
-};
-
 /* {"question": …, "choices": [four texts], "answer": 0 … 3}, as one text. */
 static dpe_status read_question(void *user, const json_t *line, const char **expected,
                                 struct dpe_error *err)
 {
-    struct filling *to = user;
+    json_t *const *to = user;
     DPE_SCOPED(dpe_text_free) struct dpe_text raw = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     const json_t *choices = json_object_get(line, "choices");
     const json_t *answer = json_object_get(line, "answer");
     const char *question = json_string_value(json_object_get(line, "question"));
@@ -59,26 +55,24 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
         dpe_text_put(&raw, "\n%c. %s", 'A' + c, choice);
     }
     DPE_TRY(dpe_text_done(&raw, err));
-    put_spaced(&to->texts->text, raw.bytes, raw.n);
-    DPE_TRY(dpe_ruler_texts_end(to->texts, err));
-    dpe_text_put(&to->letters->text, "%c", 'A' + (int)right);
-    return dpe_ruler_texts_end(to->letters, err);
+    put_spaced(&text, raw.bytes, raw.n);
+    DPE_TRY(dpe_text_done(&text, err));
+    return json_array_append_new(to[0], json_string(text.bytes)) == 0 &&
+                   json_array_append_new(to[1], json_sprintf("%c", 'A' + (int)right)) == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a question");
 }
 
-dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, const char *const *files,
+                                     int64_t *n, struct dpe_error *err)
 {
-    static const char *const names[] = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"};
     struct dpe_ruler2_questions *questions = &ruler2->questions;
-    for (int i = 0; i < 2 && questions->texts[i].n == 0; i++) {
-        struct filling to = {&questions->texts[i], &questions->letters[i]};
-        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, names[i], read_question, &to, err));
+    for (int i = 0; i < 2 && questions->texts[i] == NULL; i++) {
+        json_t *to[] = {questions->texts[i] = json_array(), questions->letters[i] = json_array()};
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[i], read_question, to, err));
     }
+    *n = (int64_t)json_array_size(questions->texts[0]);
     return DPE_OK;
-}
-
-int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2)
-{
-    return (int64_t)ruler2->questions.texts[0].n;
 }
 
 /* ------------------------------------------------------------------------------------- drawing */
@@ -125,8 +119,8 @@ static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struc
 static struct placed question(const struct dpe_ruler2_questions *questions, int set, size_t i,
                               uint64_t number)
 {
-    return (struct placed){dpe_ruler_text(&questions->texts[set], i),
-                           dpe_ruler_text(&questions->letters[set], i), number};
+    return (struct placed){dpe_ruler2_text(questions->texts[set], i),
+                           dpe_ruler2_text(questions->letters[set], i), number};
 }
 
 /* Every draw is made in the order of the original. */
@@ -134,7 +128,7 @@ static dpe_status set_scene(struct dpe_ruler2_draw *draw, size_t index, struct s
                             struct dpe_error *err)
 {
     const struct dpe_ruler2_questions *questions = &draw->ruler2->questions;
-    const size_t around = questions->texts[1].n;
+    const size_t around = json_array_size(questions->texts[1]);
     const size_t n = scene->n;
     const size_t repeats = n > around ? (n + around - 1) / around : 1;
     const size_t alike = draw->task->same == 0 ? 1 : draw->task->same;

@@ -32,10 +32,10 @@ static void draw_key(const struct dpe_ruler_draw *draw, struct dpe_rng *rng, cha
         draw_uuid(rng, text);
         return;
     }
-    const struct dpe_lexicon *lexicon = &draw->ruler->lexicon;
+    const struct dpe_texts *lexicon = &draw->ruler->lexicon;
     uint32_t n = lexicon->n < KEY_WORDS ? (uint32_t)lexicon->n : KEY_WORDS;
-    const char *first = dpe_lexicon_word(lexicon, dpe_rng_below(rng, n));
-    const char *second = dpe_lexicon_word(lexicon, dpe_rng_below(rng, n));
+    const char *first = lexicon->at[dpe_rng_below(rng, n)];
+    const char *second = lexicon->at[dpe_rng_below(rng, n)];
     snprintf(text, WORD, "%.20s-%.20s", first, second);
 }
 

@@ -103,23 +103,14 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
 }
 
 /* Sentences are tokenized with single spaces, but an error must name its place in the book. */
-static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
-                            dpe_status status, struct dpe_error *err)
+static dpe_status check_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
+                             const struct dpe_book *book, size_t n, struct dpe_error *err)
 {
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
-        DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-        struct dpe_error own = {0};
-        dpe_status found =
-            dpe_tokenizer_encode(ruler->tokenizer, book->text, book->n, &options, &tokens, &own);
-        if (found == status) {
-            return dpe_fail(err, found, "%s: book %s: %s", dpe_corpus_path(corpus), book->id,
-                            own.text);
-        }
-    }
-    dpe_fail_prefix(err, "%s", dpe_corpus_path(corpus));
-    return status;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    return dpe_tokenizer_encode(ruler->tokenizer, book->text, n, &options, &tokens, err) == DPE_OK
+               ? DPE_OK
+               : dpe_fail_prefix(err, "%s: book %s", corpus->path, book->id);
 }
 
 static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err)
@@ -147,19 +138,19 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
     struct dpe_ruler_essay *essay = &ruler->essay;
     /* The cut may end a sentence too early; no sample reaches that far. */
     size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n && essay->text.n < most; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
+        DPE_TRY(check_book(ruler, corpus, book, n, err));
         put_spaced(book->text, n, &essay->text);
     }
     DPE_TRY(dpe_text_done(&essay->text, err));
     if (essay->text.n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
-                        dpe_corpus_path(corpus));
+                        corpus->path);
     }
     DPE_TRY(cut_sentences(essay, err));
-    dpe_status status = count_sentences(ruler, err);
-    return status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
+    return count_sentences(ruler, err);
 }
 
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
@@ -172,8 +163,8 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
             continue;
         }
         DPE_TRY(dpe_qa_read(files[d], (enum dpe_qa_set)d, qa, err));
-        for (size_t i = 0; i < qa->documents.texts.n; i++) {
-            const char *text = dpe_ruler_text(&qa->documents.texts, i);
+        for (size_t i = 0; i < qa->documents.n; i++) {
+            const char *text = qa->documents.at[i];
             if (dpe_ruler_count(ruler, text, strlen(text), qa->cost + i, err) != DPE_OK) {
                 return dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
             }
@@ -189,7 +180,7 @@ static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     double count = 0.0;
     for (size_t i = 0; i < SAMPLE_WORDS; i++) {
-        dpe_text_put(&text, " %s", dpe_lexicon_word(&ruler->lexicon, i));
+        dpe_text_put(&text, " %s", ruler->lexicon.at[i]);
     }
     DPE_TRY(dpe_text_done(&text, err));
     DPE_TRY(dpe_ruler_count(ruler, text.bytes, text.n, &count, err));
@@ -246,7 +237,6 @@ dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ru
     opened->tokenizer = options->tokenizer;
     opened->seed = options->seed;
     opened->special = options->special;
-    opened->users = 1;
     DPE_TRY(prepare(opened, options, err));
     *ruler = opened;
     opened = NULL;
@@ -255,12 +245,12 @@ dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ru
 
 void dpe_ruler_close(struct dpe_ruler *ruler)
 {
-    if (ruler == NULL || --ruler->users > 0) {
+    if (ruler == NULL) {
         return;
     }
     dpe_phrases_free(&ruler->words);
     dpe_chat_frame_free(&ruler->frame);
-    dpe_lexicon_free(&ruler->lexicon);
+    dpe_texts_free(&ruler->lexicon);
     dpe_text_free(&ruler->essay.text);
     free(ruler->essay.at);
     free(ruler->essay.cost);

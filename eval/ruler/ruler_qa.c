@@ -43,14 +43,14 @@ static bool same_title(const json_t *row, const json_t *other)
 static dpe_status add_document(struct dpe_qa *qa, const char *text, size_t group, size_t *number,
                                struct dpe_error *err)
 {
-    const size_t there = qa->documents.texts.n;
-    text += strspn(text, blank);
-    size_t n = strlen(text);
-    while (n > 0 && strchr(blank, text[n - 1]) != NULL) {
-        n--;
+    const size_t there = qa->documents.n;
+    DPE_OWNED char *own = strdup(text + strspn(text, blank));
+    DPE_TRY(DPE_MADE(own, err, "no memory for %zu documents", there));
+    size_t n = strlen(own);
+    while (n > 0 && strchr(blank, own[n - 1]) != NULL) {
+        own[--n] = '\0';
     }
-    dpe_text_put_bytes(&qa->documents.texts.text, text, n);
-    DPE_TRY(dpe_ruler_set_end(&qa->documents, number, err));
+    DPE_TRY(dpe_texts_add(&qa->documents, own, number, err));
     if (*number == there) {
         DPE_TRY(DPE_ROOM(&qa->group, there, err, "no memory for %zu documents", there));
         qa->group[there] = group;
@@ -65,37 +65,43 @@ static dpe_status add_gold(struct dpe_qa *qa, size_t document, struct dpe_error 
     return DPE_OK;
 }
 
-static dpe_status add_question(struct dpe_qa *qa, const char *text,
-                               const struct dpe_qa_question *question, struct dpe_error *err)
+/* What the question holds is borrowed. */
+static dpe_status add_question(struct dpe_qa *qa, const struct dpe_qa_question *question,
+                               struct dpe_error *err)
 {
     const size_t n = qa->n_questions;
-    DPE_TRY(dpe_ruler_texts_add(&qa->asked, text, err));
     DPE_TRY(DPE_ROOM(&qa->questions, n, err, "no memory for %zu questions", n));
     qa->questions[qa->n_questions++] = *question;
+    json_incref(question->text);
+    json_incref(question->answers);
     return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- SQuAD */
 
 /* {"text": an answer, …}, or a list of them there, as the hub's rows have it; or a list of such. */
-static dpe_status add_answers(const struct reading *reading, const json_t *answers,
+static dpe_status add_answers(const struct reading *reading, const json_t *from, json_t *answers,
                               struct dpe_error *err)
 {
-    const json_t *text = json_object_get(answers, "text");
+    json_t *text = json_object_get(from, "text");
     const bool several = json_is_array(text);
-    if (!json_is_object(answers)) {
-        for (size_t i = 0; i < json_array_size(answers); i++) {
-            DPE_TRY(add_answers(reading, json_array_get(answers, i), err));
+    if (!json_is_object(from)) {
+        for (size_t i = 0; i < json_array_size(from); i++) {
+            DPE_TRY(add_answers(reading, json_array_get(from, i), answers, err));
         }
-        return json_is_array(answers) ? DPE_OK : lacks(reading, "answers that are no list", err);
+        return json_is_array(from) ? DPE_OK : lacks(reading, "answers that are no list", err);
     }
     if (text == NULL) {
         return lacks(reading, "an answer without \"text\"", err);
     }
     for (size_t i = 0; i < (several ? json_array_size(text) : 1); i++) {
-        const char *one = json_string_value(several ? json_array_get(text, i) : text);
-        DPE_TRY(one != NULL ? dpe_ruler_texts_add(&reading->qa->answers, one, err)
-                            : lacks(reading, "an answer that is not a string", err));
+        json_t *one = several ? json_array_get(text, i) : text;
+        if (!json_is_string(one)) {
+            return lacks(reading, "an answer that is not a string", err);
+        }
+        DPE_TRY(json_array_append(answers, one) == 0
+                    ? DPE_OK
+                    : dpe_fail(err, DPE_NO_MEMORY, "no memory for an answer"));
     }
     return DPE_OK;
 }
@@ -106,24 +112,26 @@ static dpe_status read_question(const struct reading *reading, const json_t *fro
                                 size_t document, bool row, struct dpe_error *err)
 {
     struct dpe_qa *qa = reading->qa;
-    struct dpe_qa_question question = {
-        .answers = qa->answers.n, .gold = qa->n_gold, .n_gold = 1, .group = group};
-    const json_t *answers = json_object_get(from, "answers");
-    const char *text = string(from, "question");
-    DPE_TRY(answers != NULL ? add_answers(reading, answers, err) : DPE_OK);
-    question.n_answers = qa->answers.n - question.answers;
-    if (text == NULL) {
+    json_auto_t *answers = json_array();
+    const struct dpe_qa_question question = {.text = json_object_get(from, "question"),
+                                             .answers = answers,
+                                             .gold = qa->n_gold,
+                                             .n_gold = 1,
+                                             .group = group};
+    const json_t *given = json_object_get(from, "answers");
+    DPE_TRY(given != NULL ? add_answers(reading, given, answers, err) : DPE_OK);
+    if (!json_is_string(question.text)) {
         return lacks(reading, "a question without \"question\"", err);
     }
-    if (json_is_true(json_object_get(from, "is_impossible")) || (row && question.n_answers == 0)) {
-        dpe_ruler_texts_cut(&qa->answers, question.answers);
+    const bool none = json_array_size(answers) == 0;
+    if (json_is_true(json_object_get(from, "is_impossible")) || (row && none)) {
         return DPE_OK;
     }
-    if (question.n_answers == 0) {
+    if (none) {
         return lacks(reading, "an answerable question without \"answers\"", err);
     }
     DPE_TRY(add_gold(qa, document, err));
-    return add_question(qa, text, &question, err);
+    return add_question(qa, &question, err);
 }
 
 static dpe_status read_paragraph(struct reading *reading, const json_t *paragraph, size_t group,
@@ -189,6 +197,35 @@ static const char *wrong_context(const json_t *context)
                                             : NULL;
 }
 
+size_t dpe_hotpotqa_paragraphs(const json_t *context)
+{
+    return json_array_size(json_is_array(context) ? context : json_object_get(context, "title"));
+}
+
+bool dpe_hotpotqa_paragraph(const json_t *context, size_t i, const char **title,
+                            const json_t **sentences)
+{
+    const json_t *pair = json_array_get(context, i);
+    const bool lists = json_is_array(context);
+    *title = json_string_value(lists ? json_array_get(pair, 0)
+                                     : json_array_get(json_object_get(context, "title"), i));
+    *sentences =
+        lists ? json_array_get(pair, 1) : json_array_get(json_object_get(context, "sentences"), i);
+    return *title != NULL && json_is_array(*sentences);
+}
+
+bool dpe_hotpotqa_put(const char *title, const json_t *sentences, struct dpe_text *text)
+{
+    bool good = true;
+    dpe_text_put(text, "%s\n", title);
+    for (size_t s = 0; s < json_array_size(sentences) && good; s++) {
+        const char *sentence = json_string_value(json_array_get(sentences, s));
+        good = sentence != NULL;
+        dpe_text_put_bytes(text, sentence, good ? strlen(sentence) : 0);
+    }
+    return good;
+}
+
 /* A paragraph as the next document. */
 static dpe_status add_paragraph(struct reading *reading, const json_t *context, size_t i,
                                 struct dpe_error *err)
@@ -219,27 +256,28 @@ static dpe_status add_paragraph(struct reading *reading, const json_t *context, 
 
 static dpe_status read_hotpotqa(struct reading *reading, const json_t *row, struct dpe_error *err)
 {
-    struct dpe_qa *qa = reading->qa;
-    struct dpe_qa_question question = {
-        .answers = qa->answers.n, .n_answers = 1, .gold = qa->n_gold, .group = SIZE_MAX};
+    json_t *answer = json_object_get(row, "answer");
+    json_auto_t *answers = json_pack("[O?]", answer);
     const json_t *context = json_object_get(row, "context");
-    const char *text = string(row, "question");
-    const char *answer = string(row, "answer");
-    question.n_gold = dpe_hotpotqa_paragraphs(context);
-    const char *wrong = text == NULL             ? "a question without \"question\""
-                        : context == NULL        ? "a question without \"context\""
-                        : wrong_context(context) ? wrong_context(context)
-                        : question.n_gold == 0   ? "a question without \"context\""
-                        : answer == NULL         ? "a question without one \"answer\""
-                                                 : NULL;
+    const struct dpe_qa_question question = {.text = json_object_get(row, "question"),
+                                             .answers = answers,
+                                             .gold = reading->qa->n_gold,
+                                             .n_gold = dpe_hotpotqa_paragraphs(context),
+                                             .group = SIZE_MAX};
+    const char *wrong = !json_is_string(question.text) ? "a question without \"question\""
+                        : context == NULL              ? "a question without \"context\""
+                        : wrong_context(context)       ? wrong_context(context)
+                        : question.n_gold == 0         ? "a question without \"context\""
+                        : !json_is_string(answer)      ? "a question without one \"answer\""
+                                                       : NULL;
     if (wrong != NULL) {
         return lacks(reading, wrong, err);
     }
+    DPE_TRY(DPE_MADE(answers, err, "no memory for an answer"));
     for (size_t i = 0; i < question.n_gold; i++) {
         DPE_TRY(add_paragraph(reading, context, i, err));
     }
-    DPE_TRY(dpe_ruler_texts_add(&qa->answers, answer, err));
-    return add_question(qa, text, &question, err);
+    return add_question(reading->qa, &question, err);
 }
 
 /* -------------------------------------------------------------------------------------- either */
@@ -311,8 +349,7 @@ dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
     if (made.n_questions == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected questions with answers, found none", path);
     }
-    DPE_TRY(
-        DPE_NEW(&made.cost, made.documents.texts.n, err, "%s: no memory for its documents", path));
+    DPE_TRY(DPE_NEW(&made.cost, made.documents.n, err, "%s: no memory for its documents", path));
     *qa = made;
     made = (struct dpe_qa){0};
     return DPE_OK;
@@ -320,13 +357,15 @@ dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
 
 void dpe_qa_free(struct dpe_qa *qa)
 {
+    for (size_t i = 0; i < qa->n_questions; i++) {
+        json_decref(qa->questions[i].text);
+        json_decref(qa->questions[i].answers);
+    }
     free(qa->path);
-    dpe_ruler_set_free(&qa->documents);
+    dpe_texts_free(&qa->documents);
     free(qa->group);
     free(qa->cost);
-    dpe_ruler_texts_free(&qa->answers);
     free(qa->gold);
-    dpe_ruler_texts_free(&qa->asked);
     free(qa->questions);
     *qa = (struct dpe_qa){0};
 }
@@ -358,7 +397,7 @@ static void order_documents(const struct dpe_ruler_draw *draw, const struct dpe_
     const struct dpe_qa *qa = data(draw);
     size_t at = 0;
     for (int part = 0; part < 3; part++) {
-        for (size_t d = 0; d < qa->documents.texts.n; d++) {
+        for (size_t d = 0; d < qa->documents.n; d++) {
             bool gold = false;
             for (size_t g = 0; g < asked->n_gold; g++) {
                 gold = gold || qa->gold[asked->gold + g] == d;
@@ -376,11 +415,11 @@ static void draw_document(struct dpe_ruler_draw *draw, const struct dpe_qa_quest
                           size_t at)
 {
     const struct dpe_qa *qa = data(draw);
-    size_t end = qa->documents.texts.n;
+    size_t end = qa->documents.n;
     bool near = asked->group != SIZE_MAX && qa->group[draw->unit[at]] == asked->group;
     if (near) {
         end = at;
-        while (end < qa->documents.texts.n && qa->group[draw->unit[end]] == asked->group) {
+        while (end < qa->documents.n && qa->group[draw->unit[end]] == asked->group) {
             end++;
         }
     }
@@ -411,7 +450,7 @@ static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
 static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     const struct dpe_qa *qa = data(draw);
-    const size_t there = qa->documents.texts.n;
+    const size_t there = qa->documents.n;
     if (qa->n_questions == 0) {
         return dpe_fail(err, DPE_USAGE, "ruler: %s needs documents with questions: give %s",
                         draw->kind->name,
@@ -436,9 +475,9 @@ static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
     draw->min_units = (int64_t)(asked->n_gold < n ? asked->n_gold : n);
     draw->max_units = (int64_t)n;
     draw->file = n == there ? qa->path : NULL;
-    draw->question = dpe_ruler_text(&qa->asked, (size_t)(asked - qa->questions));
-    for (size_t i = 0; i < asked->n_answers; i++) {
-        DPE_TRY(dpe_ruler_refer(draw, dpe_ruler_text(&qa->answers, asked->answers + i), err));
+    draw->question = json_string_value(asked->text);
+    for (size_t i = 0; i < json_array_size(asked->answers); i++) {
+        DPE_TRY(dpe_ruler_refer(draw, json_string_value(json_array_get(asked->answers, i)), err));
     }
     return DPE_OK;
 }
@@ -457,8 +496,7 @@ static void qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *
     dpe_ruler_shuffle(draw, draw->pick, (size_t)n);
     dpe_text_put(text, "%s", dpe_phrases_text(words, "qa_intro"));
     for (size_t i = 0; i < (size_t)n; i++) {
-        put_document(draw, i + 1, dpe_ruler_text(&data(draw)->documents.texts, draw->pick[i]),
-                     text);
+        put_document(draw, i + 1, data(draw)->documents.at[draw->pick[i]], text);
     }
     dpe_phrases_put(words, "qa_question", values, text);
     dpe_text_put(answer, "%s", dpe_phrases_text(words, "qa_answer"));

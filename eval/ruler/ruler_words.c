@@ -59,8 +59,7 @@ static void put_list(const struct dpe_ruler_draw *draw, const size_t *words, siz
     }
     dpe_ruler_shuffle(draw, list, size);
     for (size_t i = 0; i < size; i++) {
-        dpe_text_put(text, "%s%zu. %s", i == 0 ? "" : " ", i + 1,
-                     dpe_lexicon_word(&draw->ruler->lexicon, list[i]));
+        dpe_text_put(text, "%s%zu. %s", i == 0 ? "" : " ", i + 1, draw->ruler->lexicon.at[list[i]]);
     }
 }
 
@@ -86,8 +85,7 @@ static void write_example(struct dpe_ruler_draw *draw)
              text);
     put_asking(draw, "cwe_question", "cwe_answer", COMMON, text, text);
     for (size_t i = 0; i < COMMON; i++) {
-        dpe_text_put(text, " %zu. %s", i + 1,
-                     dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]));
+        dpe_text_put(text, " %zu. %s", i + 1, draw->ruler->lexicon.at[draw->unit[i]]);
     }
     dpe_text_put(text, "\n\n");
 }
@@ -104,7 +102,7 @@ static dpe_status cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
     write_example(draw);
     for (size_t i = 0; i < COMMON; i++) {
         size_t word = draw->unit[repeats.example_words + i];
-        DPE_TRY(dpe_ruler_refer(draw, dpe_lexicon_word(&draw->ruler->lexicon, word), err));
+        DPE_TRY(dpe_ruler_refer(draw, draw->ruler->lexicon.at[word], err));
     }
     return DPE_OK;
 }

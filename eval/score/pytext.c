@@ -45,17 +45,10 @@ const char *dpe_py_before(const char *start, const char *s)
 
 size_t dpe_py_space(const char *s, const char *end)
 {
-    unsigned char c = (unsigned char)*s;
-    if (c < 0x80) {
-        return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) ? 1 : 0;
-    }
     size_t n = 0;
     uint32_t point = dpe_py_next(s, end, &n);
-    bool space =
-        n > 1 && (point == 0x85 || point == 0xa0 || point == 0x1680 ||
-                  (point >= 0x2000 && point <= 0x200a) || point == 0x2028 || point == 0x2029 ||
-                  point == 0x202f || point == 0x205f || point == 0x3000);
-    return space ? n : 0;
+    bool ascii = (point >= 0x09 && point <= 0x0d) || (point >= 0x1c && point <= 0x20);
+    return ascii || (n > 1 && dpe_unicode_has(&dpe_unicode_space, point)) ? n : 0;
 }
 
 bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point)
@@ -72,20 +65,12 @@ bool dpe_py_word(uint32_t point)
     return dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_N, point);
 }
 
-bool dpe_py_small(uint32_t point)
-{
-    return dpe_py_is(&dpe_unicode_Ll, point) || dpe_unicode_has(&dpe_case_other_small, point);
-}
-
-bool dpe_py_capital(uint32_t point)
-{
-    return dpe_py_is(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point);
-}
-
 /* Whether str.title() writes the next letter in lower case after this character. */
 static bool is_cased(uint32_t point)
 {
-    return dpe_py_small(point) || dpe_py_capital(point) || dpe_unicode_has(&dpe_unicode_Lt, point);
+    return dpe_py_is(&dpe_unicode_Ll, point) || dpe_unicode_has(&dpe_case_other_small, point) ||
+           dpe_py_is(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point) ||
+           dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
 /* Decimal digits stand in rows from 0 to 9; some rows follow each other without a gap. */
@@ -180,57 +165,6 @@ static bool ends_word(const char *start, const char *s, const char *end)
     return true;
 }
 
-/* Most text is ASCII: one append for each run of it. */
-static size_t ascii_run(const char *s, const char *end)
-{
-    size_t n = 0;
-    while (s + n < end && (unsigned char)s[n] < 0x80) {
-        n++;
-    }
-    return n;
-}
-
-static dpe_status append_ascii(const char *s, size_t n, char from, struct dpe_text *out)
-{
-    DPE_TRY(dpe_text_append(out, s, n, NULL));
-    for (char *c = out->bytes + out->n - n; c < out->bytes + out->n; c++) {
-        *c = *c >= from && *c <= from + 25 ? (char)(*c ^ 0x20) : *c;
-    }
-    return DPE_OK;
-}
-
-/* What stands from `from` on in lower case; the context of a sigma is the whole text. */
-static dpe_status lower_from(struct dpe_span text, const char *from, const char *end,
-                             struct dpe_text *out)
-{
-    for (const char *s = from; s < end;) {
-        size_t n = ascii_run(s, end);
-        if (n > 0) {
-            DPE_TRY(append_ascii(s, n, 'A', out));
-            s += n;
-            continue;
-        }
-        uint32_t point = dpe_py_next(s, end, &n);
-        if (n == 1) {
-            DPE_TRY(dpe_text_append(out, s, 1, NULL));
-        } else if (point == SIGMA) {
-            bool final = ends_word(text.s, s, text.s + text.n);
-            DPE_TRY(put(final ? FINAL_SIGMA : SMALL_SIGMA, out));
-        } else if (point == DOTTED_I) {
-            DPE_TRY(dpe_text_append(out, "i\xcc\x87", 3, NULL));
-        } else {
-            DPE_TRY(put(moved(utf8proc_tolower, point), out));
-        }
-        s += n;
-    }
-    return dpe_text_append(out, "", 0, NULL);
-}
-
-dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
-{
-    return lower_from(text, text.s, text.s + text.n, out);
-}
-
 /* The case of a character, which may be several: those of its folding, unless it is a capital or
  * has a form of titles. There the first that has a case becomes a capital, and an iota goes below
  * it. */
@@ -256,19 +190,33 @@ static dpe_status put_case(bool title, uint32_t point, struct dpe_text *out)
     return DPE_OK;
 }
 
-dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
+/* The small letter at s in a text: that of a sigma depends on what is around it. */
+static dpe_status put_small(struct dpe_span text, const char *s, uint32_t point,
+                            struct dpe_text *out)
+{
+    if (point == SIGMA) {
+        bool final = ends_word(text.s, s, text.s + text.n);
+        return put(final ? FINAL_SIGMA : SMALL_SIGMA, out);
+    }
+    return point == DOTTED_I ? dpe_text_append(out, "i\xcc\x87", 3, NULL)
+                             : put(moved(utf8proc_tolower, point), out);
+}
+
+dpe_status dpe_py_case(struct dpe_span text, enum dpe_py_letters letters, struct dpe_text *out)
 {
     const char *end = text.s + text.n;
-    bool inside = false;
+    bool inside = false; /* behind the letter that begins a title */
+    size_t n = 0;
     DPE_TRY(dpe_text_append(out, "", 0, NULL));
-    for (const char *s = text.s; s < end;) {
-        size_t n = 0;
-        uint32_t point = dpe_py_next(s, end, &n);
-        DPE_TRY(inside   ? lower_from(text, s, s + n, out)
-                : n == 1 ? dpe_py_upper((struct dpe_span){s, 1}, out)
-                         : put_case(true, point, out));
-        inside = once || is_cased(point);
-        s += n;
+    for (const char *s = text.s; s < end; s += n) {
+        const uint32_t point = dpe_py_next(s, end, &n);
+        const bool title = letters == DPE_PY_TITLE || letters == DPE_PY_CAPITAL;
+        const bool small = letters == DPE_PY_LOWER || inside;
+        const bool byte = n == 1 && point >= 0x80; /* of no character */
+        DPE_TRY(byte    ? dpe_text_append(out, s, n, NULL)
+                : small ? put_small(text, s, point, out)
+                        : put_case(title, point, out));
+        inside = letters == DPE_PY_CAPITAL || (title && is_cased(point));
     }
     return DPE_OK;
 }
@@ -293,23 +241,6 @@ bool dpe_py_printable(uint32_t point)
                         : dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_M, point) ||
                               dpe_py_is(&dpe_unicode_N, point) ||
                               dpe_py_is(&dpe_unicode_P, point) || dpe_py_is(&dpe_unicode_S, point);
-}
-
-dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
-{
-    const char *end = text.s + text.n;
-    for (const char *s = text.s; s < end;) {
-        size_t n = ascii_run(s, end);
-        if (n > 0) {
-            DPE_TRY(append_ascii(s, n, 'a', out));
-            s += n;
-            continue;
-        }
-        uint32_t point = dpe_py_next(s, end, &n);
-        DPE_TRY(n == 1 ? dpe_text_append(out, s, 1, NULL) : put_case(false, point, out));
-        s += n;
-    }
-    return dpe_text_append(out, "", 0, NULL);
 }
 
 /* -------------------------------------------------------------------------------------- spans */

@@ -34,20 +34,16 @@ int dpe_py_digit(uint32_t point);
 struct dpe_span dpe_py_strip(struct dpe_span text);
 /** The next of str.split(): false when none is left. *rest starts as the text. */
 bool dpe_py_split(struct dpe_span *rest, struct dpe_span *word);
-/** Append text.lower() or text.upper(), whose contexts are within `text`. DPE_NO_MEMORY. */
-dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out);
-dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out);
-/** The same of text.title(), and of text.capitalize() where `once`. */
-dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out);
+/** What str.lower(), upper(), title() and capitalize() make of a text. */
+enum dpe_py_letters { DPE_PY_LOWER, DPE_PY_UPPER, DPE_PY_TITLE, DPE_PY_CAPITAL };
+/** Append it. DPE_NO_MEMORY. */
+dpe_status dpe_py_case(struct dpe_span text, enum dpe_py_letters letters, struct dpe_text *out);
 /** Bytes of the line's end at s as str.splitlines() has it, 0 for other characters. */
 size_t dpe_py_line_end(const char *s, const char *end);
 /** Whether repr() writes the character as it is. */
 bool dpe_py_printable(uint32_t point);
 /** Whether the character is in a category of engine/text, and Python's older tables know it. */
 bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point);
-/** str.islower() and str.isupper() of a character. */
-bool dpe_py_small(uint32_t point);
-bool dpe_py_capital(uint32_t point);
 
 /** Offset of the first `part` in `text`, SIZE_MAX when it is not there; an empty part is at 0.
  * O(text + part). */

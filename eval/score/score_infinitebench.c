@@ -232,7 +232,7 @@ static double find_word(const char *prediction, char *const *references, size_t 
     struct dpe_span rest = dpe_span_of_text(&text), word;
     while (n > 0 && dpe_py_split(&rest, &word)) {
         own.n = 0;
-        if (upper && dpe_py_upper(word, &own) != DPE_OK) {
+        if (upper && dpe_py_case(word, DPE_PY_UPPER, &own) != DPE_OK) {
             return (double)NAN;
         }
         if (dpe_span_equal(upper ? dpe_span_of_text(&own) : word, dpe_span_of(references[0]))) {
@@ -256,12 +256,12 @@ double dpe_score_dialogue_string(const char *prediction, char *const *references
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text name = {0};
-    if (dpe_py_upper(dpe_py_strip(dpe_span_of(prediction)), &text) != DPE_OK) {
+    if (dpe_py_case(dpe_py_strip(dpe_span_of(prediction)), DPE_PY_UPPER, &text) != DPE_OK) {
         return (double)NAN;
     }
     for (size_t i = 0; i < n; i++) {
         name.n = 0;
-        if (dpe_py_upper(dpe_span_of(references[i]), &name) != DPE_OK) {
+        if (dpe_py_case(dpe_span_of(references[i]), DPE_PY_UPPER, &name) != DPE_OK) {
             return (double)NAN;
         }
         if (dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&name)) != SIZE_MAX) {

@@ -44,7 +44,7 @@ static dpe_status clean(const char *prediction, struct dpe_text *out)
     for (size_t i = 0; i < plain.n; i++) {
         plain.bytes[i] = (unsigned char)plain.bytes[i] < 0x20 ? '\n' : plain.bytes[i];
     }
-    return dpe_py_lower(dpe_py_strip(dpe_span_of_text(&plain)), out);
+    return dpe_py_case(dpe_py_strip(dpe_span_of_text(&plain)), DPE_PY_LOWER, out);
 }
 
 /* Number of references that the prediction contains; −1: out of memory. */
@@ -58,7 +58,7 @@ static int64_t held(const char *prediction, char *const *references, size_t n)
     }
     for (size_t i = 0; i < n; i++) {
         reference.n = 0;
-        if (dpe_py_lower(dpe_span_of(references[i]), &reference) != DPE_OK) {
+        if (dpe_py_case(dpe_span_of(references[i]), DPE_PY_LOWER, &reference) != DPE_OK) {
             return -1;
         }
         found += dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&reference)) != SIZE_MAX;
@@ -138,7 +138,7 @@ static int compare_words(const void *a, const void *b)
 static dpe_status normalized_words(const char *source, struct words *words)
 {
     struct dpe_text *text = &words->text;
-    DPE_TRY(dpe_py_lower(dpe_span_of(source), text));
+    DPE_TRY(dpe_py_case(dpe_span_of(source), DPE_PY_LOWER, text));
     size_t kept = 0;
     for (size_t i = 0; i < text->n; i++) {
         if (!ascii_punctuation(text->bytes[i])) {
@@ -196,7 +196,7 @@ double dpe_score_f1(const char *prediction, char *const *references, size_t n)
 /* The words of a text in small letters. */
 static dpe_status take_words(struct dpe_span source, struct words *words)
 {
-    DPE_TRY(dpe_py_lower(source, &words->text));
+    DPE_TRY(dpe_py_case(source, DPE_PY_LOWER, &words->text));
     return split_words(words);
 }
 

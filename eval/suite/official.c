@@ -10,8 +10,10 @@
 #include "eval/chat/chat.h"
 #include "eval/score/jsonl.h"
 
-struct official {
-    struct dpe_official_options options;
+/* The file of a task. */
+struct source {
+    const struct dpe_official *of;
+    struct dpe_official_task task;
     struct dpe_jsonl *jsonl;
     int64_t *lines; /* [n] good ones */
     int64_t n;
@@ -25,15 +27,15 @@ static bool has(const json_t *record, const char *name)
     return json_object_get(record, name) != NULL;
 }
 
-static const char *references(const struct official *official, const json_t *record)
+static const char *references(const struct source *source, const json_t *record)
 {
     bool other = !has(record, "outputs") && has(record, "answer");
-    return official->second ? "expected_answer" : official->ruler && !other ? "outputs" : "answer";
+    return source->second ? "expected_answer" : source->ruler && !other ? "outputs" : "answer";
 }
 
-static const char *input(const struct official *official)
+static const char *input(const struct source *source)
 {
-    return official->second ? "question" : "input";
+    return source->second ? "question" : "input";
 }
 
 static const char *context(const json_t *record)
@@ -96,16 +98,15 @@ static char right_letter(const json_t *record)
     return '\0';
 }
 
-static dpe_status check_prompt(const struct official *official, const json_t *record,
+static dpe_status check_prompt(const struct source *source, const json_t *record,
                                struct dpe_error *err)
 {
-    DPE_TRY(want_string(record, input(official), err));
-    if (!official->ruler) {
+    DPE_TRY(want_string(record, input(source), err));
+    if (!source->ruler) {
         return want_string(record, context(record), err);
     }
-    if (text_of(record, input(official))[0] == '\0') {
-        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"",
-                        input(official));
+    if (text_of(record, input(source))[0] == '\0') {
+        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"", input(source));
     }
     return has(record, "answer_prefix") ? want_string(record, "answer_prefix", err) : DPE_OK;
 }
@@ -131,47 +132,46 @@ static dpe_status check_options(const json_t *record, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status check_record(const struct official *official, const json_t *record,
+static dpe_status check_record(const struct source *source, const json_t *record,
                                struct dpe_error *err)
 {
-    enum dpe_references wanted = official->options.task->references;
-    DPE_TRY(check_prompt(official, record, err));
-    DPE_TRY(want_texts(record, references(official, record), 1, err));
+    enum dpe_references wanted = source->task.task->references;
+    DPE_TRY(check_prompt(source, record, err));
+    DPE_TRY(want_texts(record, references(source, record), 1, err));
     return wanted == DPE_REFERENCES_NUMBER ? check_number(record, err)
            : wanted == DPE_REFERENCES_PAIR ? check_options(record, err)
                                            : DPE_OK;
 }
 
 /* Line `line` of the file, checked, a new reference. Messages name file and line. */
-static dpe_status read_record(const struct official *official, int64_t line, json_t **record,
+static dpe_status read_record(const struct source *source, int64_t line, json_t **record,
                               struct dpe_error *err)
 {
-    DPE_TRY(dpe_jsonl_read(official->jsonl, line, true, record, err));
-    dpe_status status = check_record(official, *record, err);
+    DPE_TRY(dpe_jsonl_read(source->jsonl, line, true, record, err));
+    dpe_status status = check_record(source, *record, err);
     if (status != DPE_OK) {
-        dpe_fail_prefix(err, "%s: line %lld", dpe_jsonl_path(official->jsonl),
-                        (long long)dpe_jsonl_number(official->jsonl, line));
+        dpe_fail_prefix(err, "%s: line %lld", dpe_jsonl_path(source->jsonl),
+                        (long long)dpe_jsonl_number(source->jsonl, line));
     }
     return status;
 }
 
 /* ------------------------------------------------------------------------------------- samples */
 
-static void write_prompt(const struct official *official, const json_t *record,
-                         struct dpe_text *text)
+static void write_prompt(const struct source *source, const json_t *record, struct dpe_text *text)
 {
-    const struct dpe_official_options *options = &official->options;
-    const struct dpe_official_shared *shared = options->shared;
-    if (official->ruler) {
-        const char *const parts[] = {shared->frame.before, text_of(record, input(official)),
+    const struct dpe_official *shared = source->of;
+    const struct dpe_score_task *task = source->task.task;
+    if (source->ruler) {
+        const char *const parts[] = {shared->frame.before, text_of(record, input(source)),
                                      shared->frame.after,
-                                     official->second ? "" : text_of(record, "answer_prefix")};
+                                     source->second ? "" : text_of(record, "answer_prefix")};
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             dpe_text_put_bytes(text, parts[i], strlen(parts[i]));
         }
         return;
     }
-    bool choice = options->task->references == DPE_REFERENCES_PAIR;
+    bool choice = task->references == DPE_REFERENCES_PAIR;
     char beginning[48];
     const struct dpe_phrase_value values[] = {
         {"context", text_of(record, context(record))},
@@ -183,9 +183,9 @@ static void write_prompt(const struct official *official, const json_t *record,
         {NULL, NULL},
     };
     dpe_text_put(text, "%s", shared->frame.before);
-    dpe_phrases_put(&shared->phrases, options->task->name, values, text);
+    dpe_phrases_put(&shared->phrases, task->name, values, text);
     dpe_text_put(text, "%s", shared->frame.after);
-    snprintf(beginning, sizeof beginning, "%s_answer", options->task->name);
+    snprintf(beginning, sizeof beginning, "%s_answer", task->name);
     dpe_phrases_put(&shared->phrases, beginning, values, text);
 }
 
@@ -199,35 +199,34 @@ static void keep_halves(struct dpe_tokens *tokens, int64_t most)
     }
 }
 
-static dpe_status encode(const struct official *official, int64_t line, int64_t room,
+static dpe_status encode(const struct source *source, int64_t line, int64_t room,
                          const struct dpe_text *text, struct dpe_tokens *tokens,
                          struct dpe_error *err)
 {
-    const struct dpe_official_options *options = &official->options;
     const struct dpe_encode_options how = {
         .add_special = true, .once = true, .special = DPE_SPECIAL_PARSE};
     tokens->n = 0;
     DPE_TRY(dpe_text_done(text, err));
-    DPE_TRY(dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err));
-    int64_t most = options->length - room;
-    if (!official->ruler) {
+    DPE_TRY(dpe_tokenizer_encode(source->of->tokenizer, text->bytes, text->n, &how, tokens, err));
+    int64_t most = source->task.length - room;
+    if (!source->ruler) {
         keep_halves(tokens, most);
     } else if ((int64_t)tokens->n > most) {
         return dpe_fail(err, DPE_USAGE,
                         "%s: line %lld: a prompt of %zu tokens and an answer of %lld do not fit "
                         "into length %lld",
-                        dpe_jsonl_path(official->jsonl),
-                        (long long)dpe_jsonl_number(official->jsonl, line), tokens->n,
-                        (long long)room, (long long)options->length);
+                        dpe_jsonl_path(source->jsonl),
+                        (long long)dpe_jsonl_number(source->jsonl, line), tokens->n,
+                        (long long)room, (long long)source->task.length);
     }
     return DPE_OK;
 }
 
-static dpe_status take_references(const struct official *official, const json_t *record,
+static dpe_status take_references(const struct source *source, const json_t *record,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
-    const char *name = references(official, record);
-    bool pair = official->options.task->references == DPE_REFERENCES_PAIR;
+    const char *name = references(source, record);
+    bool pair = source->task.task->references == DPE_REFERENCES_PAIR;
     size_t n = pair ? 2 : dpe_jsonl_entries(json_object_get(record, name));
     DPE_TRY(DPE_NEW(&sample->references, n, err, "no memory for references"));
     for (size_t i = 0; i < n; i++) {
@@ -242,19 +241,19 @@ static dpe_status take_references(const struct official *official, const json_t 
 static dpe_status sample_official(void *state, int64_t index, struct dpe_sample *sample,
                                   struct dpe_error *err)
 {
-    const struct official *official = state;
+    const struct source *source = state;
     DPE_SCOPED(dpe_sample_free)
-    struct dpe_sample made = {.index = index, .max_new = official->options.room};
+    struct dpe_sample made = {.index = index, .max_new = source->task.room};
     DPE_SCOPED(json_decrefp) json_t *record = NULL;
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    DPE_TRY(read_record(official, official->lines[index], &record, err));
-    write_prompt(official, record, &text);
-    DPE_TRY(take_references(official, record, &made, err));
-    if (official->options.kind != NULL) {
-        DPE_TRY(dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
-                               made.n_references, official->options.length, &made.max_new, err));
+    DPE_TRY(read_record(source, source->lines[index], &record, err));
+    write_prompt(source, record, &text);
+    DPE_TRY(take_references(source, record, &made, err));
+    if (source->task.kind != NULL) {
+        DPE_TRY(dpe_ruler_room(source->of->tokenizer, source->task.kind, made.references,
+                               made.n_references, source->task.length, &made.max_new, err));
     }
-    DPE_TRY(encode(official, official->lines[index], made.max_new, &text, &made.prompt, err));
+    DPE_TRY(encode(source, source->lines[index], made.max_new, &text, &made.prompt, err));
     *sample = made;
     made = (struct dpe_sample){0};
     return DPE_OK;
@@ -283,18 +282,18 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
                     folder, task, task, task, task);
 }
 
-static dpe_status check_lines(struct official *official, struct dpe_official_file *file,
+static dpe_status check_lines(struct source *source, struct dpe_official_file *file,
                               struct dpe_error *err)
 {
-    int64_t n = dpe_jsonl_size(official->jsonl);
-    DPE_TRY(DPE_NEW(&official->lines, (size_t)n, err, "no memory for lines"));
+    int64_t n = dpe_jsonl_size(source->jsonl);
+    DPE_TRY(DPE_NEW(&source->lines, (size_t)n, err, "no memory for lines"));
     for (int64_t i = 0; i < n; i++) {
         struct dpe_error own = {0};
         DPE_SCOPED(json_decrefp) json_t *record = NULL;
-        dpe_status found = read_record(official, i, &record, &own);
+        dpe_status found = read_record(source, i, &record, &own);
         if (found == DPE_OK) {
-            official->lines[official->n++] = i;
-        } else if (found == DPE_BAD_DATA && official->options.skip_bad) {
+            source->lines[source->n++] = i;
+        } else if (found == DPE_BAD_DATA && source->of->skip_bad) {
             if (file->left_out++ == 0) {
                 snprintf(file->first, sizeof file->first, "%s", own.text);
             }
@@ -303,47 +302,41 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                             found == DPE_BAD_DATA ? "; --skip-bad leaves such lines out" : "");
         }
     }
-    return official->n > 0 ? DPE_OK
-                           : dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
-                                      dpe_jsonl_path(official->jsonl),
-                                      file->left_out > 0 ? "; first: " : "", file->first);
+    return source->n > 0 ? DPE_OK
+                         : dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
+                                    dpe_jsonl_path(source->jsonl),
+                                    file->left_out > 0 ? "; first: " : "", file->first);
 }
 
-dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
-                                 struct dpe_identity *parameters, struct dpe_error *err)
+dpe_status dpe_official_open(const struct dpe_suite_options *options,
+                             const struct dpe_phrase_field *fields, size_t n_fields,
+                             struct dpe_official **official, struct dpe_error *err)
 {
-    return shared->chat_hash[0] != '\0'
-               ? dpe_identity_add(parameters, "chat_template", shared->chat_hash, err)
-               : DPE_OK;
-}
-
-dpe_status dpe_official_share(const char *chat_template, const char *model,
-                              const char *template_file, const struct dpe_phrase_field *fields,
-                              size_t n_fields, struct dpe_official_shared **shared,
-                              struct dpe_error *err)
-{
-    DPE_SCOPED(dpe_official_release_scoped) struct dpe_official_shared *made = NULL;
+    DPE_SCOPED(dpe_official_close_scoped) struct dpe_official *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "no memory for a suite"));
-    made->users = 1;
-    DPE_TRY(dpe_chat_wrap(chat_template, model, &made->frame, err));
+    made->folder = options->given.data;
+    made->tokenizer = options->tokenizer;
+    made->skip_bad = options->skip_bad;
+    DPE_TRY(dpe_chat_wrap(options->given.chat_template, dpe_tokenizer_path(options->tokenizer),
+                          &made->frame, err));
     if (dpe_chat_framed(&made->frame)) {
         DPE_TRY(dpe_chat_frame_hash(&made->frame, NULL, made->chat_hash, err));
     }
     if (fields != NULL) {
-        DPE_TRY(dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
-                                 &made->phrases, err));
+        DPE_TRY(dpe_phrases_open(options->given.template_file, &dpe_builtin_infinitebench, fields,
+                                 n_fields, &made->phrases, err));
     }
-    *shared = made;
+    *official = made;
     made = NULL;
     return DPE_OK;
 }
 
-void dpe_official_release(struct dpe_official_shared *shared)
+void dpe_official_close(struct dpe_official *official)
 {
-    if (shared != NULL && --shared->users == 0) {
-        dpe_chat_frame_free(&shared->frame);
-        dpe_phrases_free(&shared->phrases);
-        free(shared);
+    if (official != NULL) {
+        dpe_chat_frame_free(&official->frame);
+        dpe_phrases_free(&official->phrases);
+        free(official);
     }
 }
 
@@ -353,54 +346,53 @@ static bool asks_for_digits(const struct dpe_score_task *task)
     return DPE_NAMED(tasks, task->name) != NULL || strncmp(task->name, "niah", 4) == 0;
 }
 
-static void close_official(void *state)
+static void close_source(void *state)
 {
-    struct official *official = state;
-    dpe_official_release(official->options.shared);
-    dpe_jsonl_close(official->jsonl);
-    free(official->lines);
-    free(official);
+    struct source *source = state;
+    dpe_jsonl_close(source->jsonl);
+    free(source->lines);
+    free(source);
 }
 
-static dpe_status open_file(struct official *official, struct dpe_official_file *file,
+static dpe_status open_file(struct source *source, struct dpe_official_file *file,
                             struct dpe_error *err)
 {
-    const struct dpe_official_options *options = &official->options;
+    const struct dpe_score_task *task = source->task.task;
     DPE_OWNED char *path = NULL;
-    DPE_TRY(find_file(options->folder, options->task->name, &path, err));
-    if (asks_for_digits(options->task)) {
-        DPE_TRY(dpe_phrases_check_digits(options->tokenizer, err));
+    DPE_TRY(find_file(source->of->folder, task->name, &path, err));
+    if (asks_for_digits(task)) {
+        DPE_TRY(dpe_phrases_check_digits(source->of->tokenizer, err));
     }
-    DPE_TRY(dpe_jsonl_open(path, &official->jsonl, err));
-    DPE_TRY(check_lines(official, file, err));
+    DPE_TRY(dpe_jsonl_open(path, &source->jsonl, err));
+    DPE_TRY(check_lines(source, file, err));
     return dpe_sha256_file(path, file->hash, err);
 }
 
-dpe_status dpe_official_source(const struct dpe_official_options *options,
-                               struct dpe_source *source, struct dpe_official_file *file,
-                               struct dpe_error *err)
+dpe_status dpe_official_source(const struct dpe_official *official,
+                               const struct dpe_official_task *task, struct dpe_source *source,
+                               struct dpe_official_file *file, struct dpe_error *err)
 {
-    if (options->kind == NULL && options->length <= options->room + 1) {
+    if (task->kind == NULL && task->length <= task->room + 1) {
         return dpe_fail(err, DPE_USAGE,
                         "length %lld is too short for %s: its answer takes %lld tokens",
-                        (long long)options->length, options->task->name, (long long)options->room);
+                        (long long)task->length, task->task->name, (long long)task->room);
     }
-    struct official *official = NULL;
-    DPE_TRY(DPE_NEW(&official, 1, err, "no memory for a task"));
-    official->options = *options;
-    official->second = options->task->format == DPE_RECORD_RULER2;
-    official->ruler = official->second || options->task->format == DPE_RECORD_RULER;
-    options->shared->users++;
-    dpe_status status = open_file(official, file, err);
+    struct source *state = NULL;
+    DPE_TRY(DPE_NEW(&state, 1, err, "no memory for a task"));
+    *state = (struct source){.of = official,
+                             .task = *task,
+                             .second = task->task->format == DPE_RECORD_RULER2,
+                             .ruler = task->task->format != DPE_RECORD_INFINITEBENCH};
+    dpe_status status = open_file(state, file, err);
     if (status != DPE_OK) {
-        close_official(official);
+        close_source(state);
         return status;
     }
-    *source = (struct dpe_source){.n_samples = official->n,
-                                  .state = official,
+    *source = (struct dpe_source){.n_samples = state->n,
+                                  .state = state,
                                   .sample = sample_official,
-                                  .score = options->score,
-                                  .growing = options->kind != NULL,
-                                  .close = close_official};
+                                  .score = task->score,
+                                  .growing = task->kind != NULL,
+                                  .close = close_source};
     return DPE_OK;
 }

@@ -152,8 +152,6 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
                         name);
     }
     suite->kind = kind;
-    suite->perplexity = kind->perplexity;
-    suite->half = kind->half;
     snprintf(suite->name, sizeof suite->name, "%s", kind->name);
     suite->unit = kind->unit;
     snprintf(suite->score, sizeof suite->score, "%s", kind->score != NULL ? kind->score : "");
@@ -170,6 +168,8 @@ void dpe_suite_close(struct dpe_suite *suite)
         dpe_task_close(&suite->tasks[i].task);
     }
     free(suite->tasks);
+    dpe_ruler_close(suite->ruler);
+    dpe_official_close(suite->official);
     dpe_identity_free(&suite->parameters);
     *suite = (struct dpe_suite){0};
 }

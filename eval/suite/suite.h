@@ -91,17 +91,22 @@ struct dpe_suite_task {
     int64_t n_samples;    /**< to run: what was requested, or as many as exist */
 };
 
+struct dpe_ruler;
+struct dpe_official;
+
 /** Tasks with a name: all that comparisons and ablations need of a benchmark. */
 struct dpe_suite {
     char name[16];
     const struct dpe_suite_kind *kind; /**< its entry in the registry */
-    bool perplexity, half;             /**< the kind's */
     const char *unit;                  /**< "recall (share of needles found)" */
     char score[64];                    /**< what a score is: "recall of the needles" */
-    struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order */
+    struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order;
+                                            of a grid by depth, then by length */
     size_t n_tasks;
-    int64_t skipped; /**< books that are too short, at the largest length; lines of
-                          data that were left out */
+    struct dpe_ruler *ruler;       /**< what its tasks share: of RULER generated, */
+    struct dpe_official *official; /**< or of official files */
+    int64_t skipped;               /**< books that are too short, at the largest length; lines of
+                                        data that were left out */
     char lacks[512]; /**< "qa_1 without --squad FILE, …": tasks that were left out, because their
                         input was not given and neither were they; "": none */
     char first_skipped[1024];       /**< lines of data: file, line and reason of the first */

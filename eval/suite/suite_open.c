@@ -55,12 +55,12 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
     char hash[65] = "";
     struct dpe_niah_params params = options->niah;
     params.keys = params.values = params.queries = params.asked = 1;
-    for (size_t i = 0; i < options->n_lengths * options->n_depths; i++) {
+    for (size_t i = 0; i < options->n_depths * options->n_lengths; i++) {
         char label[24];
-        params.depth = options->depths[i % options->n_depths];
+        params.depth = options->depths[i / options->n_lengths];
         snprintf(label, sizeof label, "depth-%.4g", params.depth);
-        DPE_TRY(add_needles(options, &params, label, options->lengths[i / options->n_depths], suite,
-                            hash, err));
+        DPE_TRY(add_needles(options, &params, label, options->lengths[i % options->n_lengths],
+                            suite, hash, err));
     }
     params.depth = options->niah.depth; /* of the cells, not of the suite */
     return describe(suite, &params, hash, err);
@@ -97,17 +97,17 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
 
 /* -------------------------------------------------------------------------------------- RULER */
 
-static dpe_status add_task(const struct dpe_suite_options *options, struct dpe_ruler *ruler,
-                           size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
+static dpe_status add_task(const struct dpe_suite_options *options, size_t i, int64_t length,
+                           struct dpe_suite *suite, struct dpe_error *err)
 {
     struct dpe_source source = {0};
-    DPE_TRY(dpe_ruler_source(ruler, dpe_ruler_kind(i), length, &source, err));
+    DPE_TRY(dpe_ruler_source(suite->ruler, dpe_ruler_kind(i), length, &source, err));
     return dpe_suite_add_questions(suite, dpe_score_task("ruler", i), options, length, &source,
                                    err);
 }
 
 static dpe_status open_generator(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                 struct dpe_ruler **ruler, struct dpe_error *err)
+                                 struct dpe_error *err)
 {
     const struct dpe_ruler_options given = {
         .tokenizer = options->tokenizer,
@@ -120,19 +120,19 @@ static dpe_status open_generator(const struct dpe_suite_options *options, struct
         .seed = options->seed,
         .max_length = options->lengths[options->n_lengths - 1],
     };
-    DPE_TRY(dpe_ruler_open(&given, ruler, err));
-    DPE_TRY(dpe_identity_add(&suite->parameters, "template", (*ruler)->hash, err));
+    DPE_TRY(dpe_ruler_open(&given, &suite->ruler, err));
+    DPE_TRY(dpe_identity_add(&suite->parameters, "template", suite->ruler->hash, err));
     return dpe_identity_add(&suite->parameters, "special", dpe_niah_specials[given.special], err);
 }
 
 /* Files of questions decide rows as well. */
-static dpe_status identify_questions(const struct dpe_ruler *ruler, struct dpe_suite *suite,
-                                     struct dpe_error *err)
+static dpe_status identify_questions(struct dpe_suite *suite, struct dpe_error *err)
 {
     static const char *const files[] = {"squad", "hotpotqa"};
     for (int d = 0; d < 2; d++) {
-        if (ruler->qa[d].hash[0] != '\0') {
-            DPE_TRY(dpe_identity_add(&suite->parameters, files[d], ruler->qa[d].hash, err));
+        const char *hash = suite->ruler->qa[d].hash;
+        if (hash[0] != '\0') {
+            DPE_TRY(dpe_identity_add(&suite->parameters, files[d], hash, err));
         }
     }
     return DPE_OK;
@@ -156,19 +156,19 @@ static const char *lacking(const struct dpe_suite_options *options, const struct
 }
 
 /* Those of the tasks that are asked for and have what they are made of, at every length. */
-static dpe_status add_tasks(const struct dpe_suite_options *options, struct dpe_ruler *ruler,
-                            struct dpe_suite *suite, struct dpe_error *err)
+static dpe_status add_tasks(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                            struct dpe_error *err)
 {
     for (size_t l = 0; l < options->n_lengths; l++) {
         for (size_t i = 0; dpe_ruler_kind(i) != NULL; i++) {
-            const char *option = lacking(options, ruler, dpe_ruler_kind(i));
+            const char *option = lacking(options, suite->ruler, dpe_ruler_kind(i));
             if (option != NULL && l == 0) {
                 dpe_append(suite->lacks, sizeof suite->lacks, "%s%s without %s",
                            suite->lacks[0] != '\0' ? ", " : "", dpe_ruler_kind(i)->name, option);
             }
             if (option == NULL &&
                 dpe_suite_task_listed(options->given.tasks, dpe_score_task("ruler", i))) {
-                DPE_TRY(add_task(options, ruler, i, options->lengths[l], suite, err));
+                DPE_TRY(add_task(options, i, options->lengths[l], suite, err));
             }
         }
     }
@@ -243,26 +243,6 @@ bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task)
     return listed(list, task->name, task->category);
 }
 
-/* Its file's hash joins the suite's parameters, lines that were left out are counted. */
-static dpe_status open_official(const struct dpe_official_options *options, struct dpe_suite *suite,
-                                struct dpe_source *source, struct dpe_error *err)
-{
-    char name[48];
-    struct dpe_official_file file = {0};
-    DPE_TRY(dpe_official_source(options, source, &file, err));
-    snprintf(name, sizeof name, "data_%s", options->task->name);
-    for (size_t i = 0; i < suite->n_tasks; i++) {
-        if (strcmp(suite->tasks[i].label, options->task->name) == 0) {
-            return DPE_OK; /* known from another length */
-        }
-    }
-    if (suite->skipped == 0) {
-        snprintf(suite->first_skipped, sizeof suite->first_skipped, "%s", file.first);
-    }
-    suite->skipped += file.left_out;
-    return dpe_identity_add(&suite->parameters, name, file.hash, err);
-}
-
 /* --------------------------------------------------------------------------------------- files */
 
 /* A benchmark whose tasks are official files. */
@@ -272,32 +252,42 @@ struct files {
     const struct dpe_phrase_field
         *fields; /* [n_fields] of each task, and how its answer begins; NULL: no phrases */
     size_t n_fields;
-    const char *scorer; /* NULL: the official one */
-    struct dpe_official_shared *shared;
 };
 
-static void release_files(struct files *files)
+/* The file's hash joins the suite's parameters, lines that were left out are counted. */
+static dpe_status identify_file(const char *task, const struct dpe_official_file *file,
+                                struct dpe_suite *suite, struct dpe_error *err)
 {
-    dpe_official_release(files->shared);
+    char name[48];
+    snprintf(name, sizeof name, "data_%s", task);
+    for (size_t i = 0; i < suite->n_tasks; i++) {
+        if (strcmp(suite->tasks[i].label, task) == 0) {
+            return DPE_OK; /* known from another length */
+        }
+    }
+    if (suite->skipped == 0) {
+        snprintf(suite->first_skipped, sizeof suite->first_skipped, "%s", file->first);
+    }
+    suite->skipped += file->left_out;
+    return dpe_identity_add(&suite->parameters, name, file->hash, err);
 }
 
 static dpe_status add_file(const struct dpe_suite_options *options, const struct files *files,
                            size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
 {
     const struct dpe_score_task *task = dpe_score_task(files->name, i);
+    const bool scorers = (suite->kind->takes & DPE_SUITE_SCORER) != 0;
     const char *set = NULL;
-    struct dpe_source source = {0};
-    const struct dpe_official_options official = {
-        .shared = files->shared,
-        .folder = options->given.data,
+    DPE_SCOPED(dpe_source_close) struct dpe_source source = {0};
+    struct dpe_official_file file = {0};
+    const struct dpe_official_task official = {
         .task = task,
-        .tokenizer = options->tokenizer,
         .length = length,
         .room = files->rooms != NULL ? files->rooms[i] : 0,
         .kind = files->rooms != NULL ? NULL : dpe_ruler_kind(i),
-        .score = dpe_score_rule(task, files->scorer, &set),
-        .skip_bad = options->skip_bad};
-    DPE_TRY(open_official(&official, suite, &source, err));
+        .score = dpe_score_rule(task, scorers ? options->given.scorer : NULL, &set)};
+    DPE_TRY(dpe_official_source(suite->official, &official, &source, &file, err));
+    DPE_TRY(identify_file(task->name, &file, suite, err));
     return dpe_suite_add_questions(suite, task, options, length, &source, err);
 }
 
@@ -315,35 +305,34 @@ static dpe_status add_files(const struct dpe_suite_options *options, const struc
     return DPE_OK;
 }
 
-static dpe_status share(const struct dpe_suite_options *options, struct files *files,
-                        struct dpe_error *err)
+/* The chat template decides rows; nothing without one. */
+static dpe_status identify_chat(struct dpe_suite *suite, struct dpe_error *err)
 {
-    return dpe_official_share(options->given.chat_template, dpe_tokenizer_path(options->tokenizer),
-                              options->given.template_file, files->fields, files->n_fields,
-                              &files->shared, err);
+    const char *hash = suite->official->chat_hash;
+    return hash[0] != '\0' ? dpe_identity_add(&suite->parameters, "chat_template", hash, err)
+                           : DPE_OK;
 }
 
-/* RULER's tasks from official files. */
-static dpe_status read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                             struct dpe_error *err)
+static dpe_status open_files(const struct dpe_suite_options *options, const struct files *files,
+                             struct dpe_suite *suite, struct dpe_error *err)
 {
-    DPE_SCOPED(release_files) struct files files = {.name = "ruler"};
-    DPE_TRY(share(options, &files, err));
-    DPE_TRY(dpe_official_identify(files.shared, &suite->parameters, err));
-    return add_files(options, &files, suite, err);
+    DPE_TRY(dpe_suite_check_tasks(files->name, options->given.tasks, err));
+    return dpe_official_open(options, files->fields, files->n_fields, &suite->official, err);
 }
 
 dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
-    DPE_TRY(dpe_suite_check_tasks("ruler", options->given.tasks, err));
+    static const struct files files = {.name = "ruler"};
     if (options->given.data != NULL) {
-        return read_ruler(options, suite, err);
+        DPE_TRY(open_files(options, &files, suite, err));
+        DPE_TRY(identify_chat(suite, err));
+        return add_files(options, &files, suite, err);
     }
-    DPE_TRY(open_generator(options, suite, &ruler, err));
-    DPE_TRY(add_tasks(options, ruler, suite, err));
-    return identify_questions(ruler, suite, err);
+    DPE_TRY(dpe_suite_check_tasks(files.name, options->given.tasks, err));
+    DPE_TRY(open_generator(options, suite, err));
+    DPE_TRY(add_tasks(options, suite, err));
+    return identify_questions(suite, err);
 }
 
 /* The 12 tasks of NVIDIA-NeMo/Skills, from the files that its preparation writes. */
@@ -352,11 +341,10 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
 {
     /* A number, a copied question, or a copied document and what is said about it. */
     static const int64_t rooms[] = {32, 512, 1024, 512, 128, 1024, 1024, 512, 32, 32, 1024, 128};
-    DPE_SCOPED(release_files) struct files files = {.name = "ruler2", .rooms = rooms};
-    DPE_TRY(dpe_suite_check_tasks(files.name, options->given.tasks, err));
-    DPE_TRY(share(options, &files, err));
+    static const struct files files = {.name = "ruler2", .rooms = rooms};
+    DPE_TRY(open_files(options, &files, suite, err));
     DPE_TRY(add_files(options, &files, suite, err));
-    return dpe_official_identify(files.shared, &suite->parameters, err);
+    return identify_chat(suite, err);
 }
 
 /* -------------------------------------------------------------------------------- infinitebench */
@@ -381,36 +369,27 @@ static const struct dpe_phrase_field infinitebench_fields[] = {
     {"math_find_answer", "", "", ""},
 };
 
-static dpe_status check_infinitebench(const struct dpe_suite_options *options,
-                                      struct dpe_error *err)
-{
-    const struct dpe_score_task *first = dpe_score_task("infinitebench", 0);
-    const char *name = NULL;
-    char sets[80];
-    if (dpe_score_rule(first, options->given.scorer, &name) == NULL) {
-        return dpe_fail(err, DPE_USAGE, "--scorer: infinitebench has %s, found '%.40s'",
-                        dpe_score_sets(first, sets), options->given.scorer);
-    }
-    return dpe_suite_check_tasks("infinitebench", options->given.tasks, err);
-}
-
 /* The 8 tasks of the paper's table. */
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err)
 {
     static const int64_t rooms[] = {40, 40, 40, 6, 12, 50, 5, 3};
-    const char *scorer = options->given.scorer == NULL ? "official" : options->given.scorer;
-    DPE_SCOPED(release_files)
-    struct files files = {.name = "infinitebench",
-                          .rooms = rooms,
-                          .fields = infinitebench_fields,
-                          .n_fields = sizeof infinitebench_fields / sizeof infinitebench_fields[0],
-                          .scorer = options->given.scorer};
+    static const struct files files = {.name = "infinitebench",
+                                       .rooms = rooms,
+                                       .fields = infinitebench_fields,
+                                       .n_fields = sizeof infinitebench_fields /
+                                                   sizeof infinitebench_fields[0]};
+    const struct dpe_score_task *first = dpe_score_task(files.name, 0);
+    const char *scorer = NULL;
+    char sets[80];
+    if (dpe_score_rule(first, options->given.scorer, &scorer) == NULL) {
+        return dpe_fail(err, DPE_USAGE, "--scorer: infinitebench has %s, found '%.40s'",
+                        dpe_score_sets(first, sets), options->given.scorer);
+    }
     snprintf(suite->score, sizeof suite->score, "score by the %s rules", scorer);
-    DPE_TRY(check_infinitebench(options, err));
-    DPE_TRY(share(options, &files, err));
+    DPE_TRY(open_files(options, &files, suite, err));
     DPE_TRY(add_files(options, &files, suite, err));
-    DPE_TRY(dpe_identity_add(&suite->parameters, "template", files.shared->phrases.hash, err));
-    DPE_TRY(dpe_official_identify(files.shared, &suite->parameters, err));
+    DPE_TRY(dpe_identity_add(&suite->parameters, "template", suite->official->phrases.hash, err));
+    DPE_TRY(identify_chat(suite, err));
     return dpe_identity_add(&suite->parameters, "scorer", scorer, err);
 }

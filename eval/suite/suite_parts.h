@@ -28,35 +28,30 @@ dpe_suite_opener dpe_suite_open_niah, dpe_suite_open_grid, dpe_suite_open_ppl, d
 
 /* Official data of RULER and InfiniteBench: JSON lines, as sources of questions. */
 
-/** What the sources of a folder share; each that is made keeps it for as long as it lives. */
-struct dpe_official_shared {
+/** What the sources of a folder share. They borrow it. */
+struct dpe_official {
+    const char *folder; /**< holds TASK.jsonl, TASK/validation.jsonl or TASK/test.jsonl */
+    const struct dpe_tokenizer *tokenizer;
+    bool skip_bad;
     struct dpe_chat_frame frame;
     char chat_hash[65];         /**< of the frame, "" without a template */
     struct dpe_phrases phrases; /**< infinitebench */
-    int users;
 };
-/** `fields` NULL: no phrases. chat_template and model: as dpe_chat_wrap. The caller releases it. */
-dpe_status dpe_official_share(const char *chat_template, const char *model,
-                              const char *template_file, const struct dpe_phrase_field *fields,
-                              size_t n_fields, struct dpe_official_shared **shared,
-                              struct dpe_error *err);
-/** Append the chat template, which decides rows, by its hash; nothing without one. */
-dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
-                                 struct dpe_identity *parameters, struct dpe_error *err);
+/** Of the options' data, tokenizer, skip_bad and templates. `fields` NULL: no phrases. */
+dpe_status dpe_official_open(const struct dpe_suite_options *options,
+                             const struct dpe_phrase_field *fields, size_t n_fields,
+                             struct dpe_official **official, struct dpe_error *err);
 /** NULL is allowed. */
-void dpe_official_release(struct dpe_official_shared *shared);
-DPE_SCOPED_HANDLE(struct dpe_official_shared *, dpe_official_release)
+void dpe_official_close(struct dpe_official *official);
+DPE_SCOPED_HANDLE(struct dpe_official *, dpe_official_close)
 
-struct dpe_official_options {
-    struct dpe_official_shared *shared;
-    const char *folder; /**< holds TASK.jsonl, TASK/validation.jsonl or TASK/test.jsonl */
+/** A task at one length. */
+struct dpe_official_task {
     const struct dpe_score_task *task;
-    const struct dpe_tokenizer *tokenizer;
     int64_t length;                    /**< tokens, prompt and answer together */
     int64_t room;                      /**< infinitebench, ruler2: tokens to generate */
     const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
     dpe_scorer score;
-    bool skip_bad;
 };
 
 /** Facts about a task's file. Zero-initialise. */
@@ -73,8 +68,8 @@ struct dpe_official_file {
  *  InfiniteBench prompt keeps the first and the last half of the tokens that fit. Specials written
  *  in a prompt are tokens, as the official pipelines have it. A vocabulary that cannot write digits
  *  is DPE_BAD_DATA for tasks whose answers have them. */
-dpe_status dpe_official_source(const struct dpe_official_options *options,
-                               struct dpe_source *source, struct dpe_official_file *file,
-                               struct dpe_error *err);
+dpe_status dpe_official_source(const struct dpe_official *official,
+                               const struct dpe_official_task *task, struct dpe_source *source,
+                               struct dpe_official_file *file, struct dpe_error *err);
 
 #endif

@@ -1,8 +1,10 @@
 /* Haystacks: books in drawn order, word and sentence ends. Words of texts and pronounceable ones.
  */
 #include "eval/task/prompt.h"
+#include "eval/task/task.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,36 +118,23 @@ static dpe_status append(struct dpe_text *out, const char *bytes, size_t n, size
     return dpe_text_append(out, bytes, dpe_haystack_character(bytes, n, room), err);
 }
 
-static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, size_t **order,
-                          struct dpe_error *err)
-{
-    size_t n = dpe_corpus_size(corpus);
-    DPE_TRY(DPE_NEW(order, n, err, "no memory for the order of %zu books", n));
-    for (size_t i = 0; i < n; i++) {
-        size_t j = dpe_rng_below(rng, (uint32_t)i + 1);
-        (*order)[i] = (*order)[j];
-        (*order)[j] = i;
-    }
-    return DPE_OK;
-}
-
 /* Turn a drawn byte of all books in `order` into a book (its place in order) and the next sentence
  * start in it. */
 static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, double share,
                          size_t *start)
 {
-    size_t n = dpe_corpus_size(corpus);
+    size_t n = corpus->n;
     size_t total = 0;
     for (size_t i = 0; i < n; i++) {
-        total += dpe_corpus_book(corpus, i)->n;
+        total += corpus->books[i].n;
     }
     size_t at = (size_t)(share * (double)total);
     size_t k = 0;
-    while (k + 1 < n && at >= dpe_corpus_book(corpus, order[k])->n) {
-        at -= dpe_corpus_book(corpus, order[k])->n;
+    while (k + 1 < n && at >= corpus->books[order[k]].n) {
+        at -= corpus->books[order[k]].n;
         k++;
     }
-    const struct dpe_book *book = dpe_corpus_book(corpus, order[k]);
+    const struct dpe_book *book = &corpus->books[order[k]];
     at = at < book->n ? at : book->n;
     while (at > 0 && at < book->n && !dpe_haystack_sentence_end(book->text, book->n, at)) {
         at++;
@@ -158,14 +147,14 @@ static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, d
 static dpe_status around(const struct dpe_corpus *corpus, const size_t *order, size_t first,
                          size_t start, size_t reserve, struct dpe_text *out, struct dpe_error *err)
 {
-    size_t n = dpe_corpus_size(corpus);
-    const struct dpe_book *own = dpe_corpus_book(corpus, order[first]);
+    size_t n = corpus->n;
+    const struct dpe_book *own = &corpus->books[order[first]];
     if (start == 0) {
         DPE_TRY(append(out, "\n\n", 2, reserve, err));
     }
     DPE_TRY(append(out, own->text + start, own->n - start, reserve, err));
     for (size_t i = 1; i <= n && out->n < reserve; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, order[(first + i) % n]);
+        const struct dpe_book *book = &corpus->books[order[(first + i) % n]];
         DPE_TRY(append(out, "\n\n", 2, reserve, err));
         DPE_TRY(append(out, book->text, i < n ? book->n : start, reserve, err));
     }
@@ -177,7 +166,8 @@ dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rn
                              struct dpe_error *err)
 {
     DPE_OWNED size_t *order = NULL;
-    DPE_TRY(shuffle(corpus, rng, &order, err));
+    DPE_TRY(DPE_NEW(&order, corpus->n, err, "no memory for the order of %zu books", corpus->n));
+    dpe_draw_order(rng, order, corpus->n);
     size_t start = 0;
     size_t first = find_start(corpus, order, dpe_rng_unit(rng), &start);
     size_t before = 0;
@@ -194,24 +184,31 @@ dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rn
 /* ---------------------------------------------------------------------------------------- words */
 
 enum { MIN_LETTERS = 4, MAX_LETTERS = 10, MAX_TEXT = 4 << 20, SHUFFLE_STREAM = 1, MAKE_STREAM = 2 };
-static const char no_memory[] = "no memory for a list of words";
 
-/* Add the word unless it is one of the members of `seen`. */
-static dpe_status add_word(struct dpe_lexicon *lexicon, json_t *seen, const char *word, size_t n,
-                           struct dpe_error *err)
+dpe_status dpe_texts_add(struct dpe_texts *texts, const char *text, size_t *number,
+                         struct dpe_error *err)
 {
-    size_t before = lexicon->text.n;
-    size_t at = before + 1;
-    DPE_TRY(dpe_text_append(&lexicon->text, " ", 1, err));
-    DPE_TRY(dpe_text_append(&lexicon->text, word, n, err));
-    DPE_TRY(dpe_text_append(&lexicon->text, "", 1, err));
-    if (json_object_get(seen, lexicon->text.bytes + at) != NULL) {
-        lexicon->text.n = before;
+    const json_t *there = json_object_get(texts->numbers, text);
+    *number = there != NULL ? (size_t)json_integer_value(there) : texts->n;
+    if (there != NULL) {
         return DPE_OK;
     }
-    lexicon->at[lexicon->n++] = at;
-    const bool set = json_object_set_new(seen, lexicon->text.bytes + at, json_true()) == 0;
-    return set ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s", no_memory);
+    texts->numbers = texts->numbers != NULL ? texts->numbers : json_object();
+    DPE_TRY(DPE_ROOM(&texts->at, texts->n, err, "out of memory for %zu texts", texts->n));
+    const bool set =
+        json_object_set_new_nocheck(texts->numbers, text, json_integer((json_int_t)*number)) == 0;
+    if (!set) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", texts->n);
+    }
+    texts->at[texts->n++] = json_object_iter_key(json_object_iter_at(texts->numbers, text));
+    return DPE_OK;
+}
+
+void dpe_texts_free(struct dpe_texts *texts)
+{
+    json_decref(texts->numbers);
+    free(texts->at);
+    *texts = (struct dpe_texts){0};
 }
 
 static bool small_letter(char c)
@@ -225,39 +222,41 @@ static bool part_of_word(char c)
            c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* Words of one text until there are n. */
-static dpe_status take_words(const char *text, size_t size, size_t n, struct dpe_lexicon *lexicon,
-                             json_t *seen, struct dpe_error *err)
+/* The words of one text. */
+static dpe_status take_words(const char *text, size_t size, struct dpe_texts *lexicon,
+                             struct dpe_error *err)
 {
-    for (size_t i = 0; i < size && lexicon->n < n;) {
-        size_t start = i;
+    for (size_t i = 0; i < size;) {
+        char word[MAX_LETTERS + 1];
+        size_t start = i, number = 0;
         bool small = true;
         while (i < size && part_of_word(text[i])) {
             small = small && small_letter(text[i]);
             i++;
         }
         if (small && i - start >= MIN_LETTERS && i - start <= MAX_LETTERS) {
-            DPE_TRY(add_word(lexicon, seen, text + start, i - start, err));
+            snprintf(word, sizeof word, "%.*s", (int)(i - start), text + start);
+            DPE_TRY(dpe_texts_add(lexicon, word, &number, err));
         }
         i += i == start;
     }
     return DPE_OK;
 }
 
-static void shuffle_words(struct dpe_lexicon *lexicon)
+static void shuffle_words(struct dpe_texts *lexicon)
 {
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, SHUFFLE_STREAM);
     for (size_t i = 1; i < lexicon->n; i++) {
         size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
-        size_t at = lexicon->at[i];
+        const char *at = lexicon->at[i];
         lexicon->at[i] = lexicon->at[j];
         lexicon->at[j] = at;
     }
 }
 
 /* Consonant and vowel, two or three times, perhaps with a consonant at the end. */
-static size_t pronounce(struct dpe_rng *rng, char word[16])
+static void pronounce(struct dpe_rng *rng, char word[16])
 {
     static const char *const onsets[] = {"b",  "d",  "f",  "g",  "h",  "j",  "k",  "l",
                                          "m",  "n",  "p",  "r",  "s",  "t",  "v",  "z",
@@ -276,54 +275,37 @@ static size_t pronounce(struct dpe_rng *rng, char word[16])
     if (dpe_rng_below(rng, 2) == 0) {
         word[n++] = codas[dpe_rng_below(rng, 6)];
     }
-    return n;
+    word[n] = '\0';
 }
 
-static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_lexicon *lexicon,
-                              size_t most, json_t *seen, struct dpe_error *err)
+static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_texts *lexicon,
+                              struct dpe_error *err)
 {
     size_t left = MAX_TEXT;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && left > 0; i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n && left > 0; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         size_t size = book->n < left ? book->n : left;
-        DPE_TRY(take_words(book->text, size, most, lexicon, seen, err));
+        DPE_TRY(take_words(book->text, size, lexicon, err));
         left -= size;
     }
     shuffle_words(lexicon);
     return DPE_OK;
 }
 
-dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_lexicon *lexicon,
+dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_texts *lexicon,
                             struct dpe_error *err)
 {
     /* All words of the texts are taken, whatever n, so that n does not change the order. */
-    size_t most = MAX_TEXT / (MIN_LETTERS + 1) + n;
-    json_auto_t *seen = json_object();
-    *lexicon = (struct dpe_lexicon){.at = dpe_alloc(most, sizeof *lexicon->at)};
-    DPE_TRY(DPE_MADE(seen, err, "%s", no_memory));
-    DPE_TRY(DPE_MADE(lexicon->at, err, "%s", no_memory));
-    if (corpus != NULL) {
-        DPE_TRY(from_corpus(corpus, lexicon, most, seen, err));
-    }
+    *lexicon = (struct dpe_texts){0};
+    DPE_TRY(corpus != NULL ? from_corpus(corpus, lexicon, err) : DPE_OK);
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, MAKE_STREAM);
     while (lexicon->n < n) {
         char word[16];
-        size_t size = pronounce(&rng, word);
-        DPE_TRY(add_word(lexicon, seen, word, size, err));
+        size_t number = 0;
+        pronounce(&rng, word);
+        DPE_TRY(dpe_texts_add(lexicon, word, &number, err));
     }
     lexicon->n = n;
     return DPE_OK;
-}
-
-void dpe_lexicon_free(struct dpe_lexicon *lexicon)
-{
-    dpe_text_free(&lexicon->text);
-    free(lexicon->at);
-    *lexicon = (struct dpe_lexicon){0};
-}
-
-const char *dpe_lexicon_word(const struct dpe_lexicon *lexicon, size_t i)
-{
-    return lexicon->text.bytes + lexicon->at[i];
 }

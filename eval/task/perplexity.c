@@ -5,6 +5,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,12 +112,12 @@ static dpe_status run_book(const struct ppl_task *task, struct dpe_session *sess
     return DPE_OK;
 }
 
-static dpe_status run_ppl(void *state, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run_ppl(void *state, const struct dpe_job_rows *parts, int64_t n,
                           struct dpe_error *err)
 {
-    for (const struct dpe_task_part *part = parts; part < parts + n; part++) {
+    for (const struct dpe_job_rows *part = parts; part < parts + n; part++) {
         for (int64_t i = 0; i < part->n; i++) {
-            DPE_TRY(run_book(state, part->session, part->indices[i], &part->rows[i], err));
+            DPE_TRY(run_book(state, part->session, part->items[i].sample, &part->rows[i], err));
         }
     }
     return DPE_OK;
@@ -142,18 +143,18 @@ static void drop_task(struct ppl_task **task)
 static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *corpus,
                              const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
-    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
-        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+    for (size_t i = 0; i < corpus->n; i++) {
+        const struct dpe_book *book = &corpus->books[i];
         const dpe_status status = take_book(state, i, book, tokenizer, err);
         if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
+            dpe_fail_prefix(err, "%s: book %s", corpus->path, book->id);
             return status;
         }
     }
     if (state->n == 0) {
-        return dpe_fail(
-            err, DPE_BAD_DATA, "%s: expected a book of at least %lld tokens, found none among %zu",
-            dpe_corpus_path(corpus), (long long)state->options.length, dpe_corpus_size(corpus));
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a book of at least %lld tokens, found none among %zu",
+                        corpus->path, (long long)state->options.length, corpus->n);
     }
     return DPE_OK;
 }
@@ -181,11 +182,10 @@ dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpu
             name, (long long)options->length, (long long)options->max_tokens);
     }
     DPE_TRY(DPE_NEW(&state, 1, err, "perplexity: no memory for the list of books"));
-    DPE_TRY(DPE_NEW(&state->books, dpe_corpus_size(corpus), err,
-                    "perplexity: no memory for the list of books"));
+    DPE_TRY(DPE_NEW(&state->books, corpus->n, err, "perplexity: no memory for the list of books"));
     state->options = *options;
     DPE_TRY(open_books(state, corpus, tokenizer, err));
-    *skipped = (int64_t)(dpe_corpus_size(corpus) - state->n);
+    *skipped = (int64_t)(corpus->n - state->n);
     *task = (struct dpe_task){.n_samples = (int64_t)state->n,
                               .together = 1,
                               .state = state,

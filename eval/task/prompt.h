@@ -91,21 +91,22 @@ size_t dpe_haystack_place(const char *text, size_t n, size_t low, size_t high, s
 
 /* ---------------------------------------------------------------------------------------- words */
 
-/** Words of the user's texts (distinct, 4 to 10 small ASCII letters, in a drawn order), followed by
- * as many as are needed of the words of a generator of pronounceable syllables. No word comes
- * twice. The list depends on the texts alone, and a longer one begins with the shorter. */
-struct dpe_lexicon {
-    struct dpe_text text; /**< the words, each after a space and before a NUL */
-    size_t *at;           /**< [n] offsets of the words */
+/** Texts, each once, in the order in which they came. Zero-initialise. */
+struct dpe_texts {
+    struct json_t *numbers; /**< of each by the text, which lives there */
+    const char **at;        /**< [n] */
     size_t n;
 };
+/** *number: of the text, which is copied unless it is there. DPE_NO_MEMORY. */
+dpe_status dpe_texts_add(struct dpe_texts *texts, const char *text, size_t *number,
+                         struct dpe_error *err);
+void dpe_texts_free(struct dpe_texts *texts);
 
-/** n ≥ 1 words; corpus NULL: generated ones only. Free with dpe_lexicon_free, also after
- * DPE_NO_MEMORY. */
-dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_lexicon *lexicon,
+/** n ≥ 1 words of the user's texts (4 to 10 small ASCII letters, in a drawn order), followed by as
+ * many as are needed of the words of a generator of pronounceable syllables. The list depends on
+ * the texts alone, and a longer one begins with the shorter. corpus NULL: generated ones only. To
+ * be freed after DPE_NO_MEMORY too. */
+dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_texts *lexicon,
                             struct dpe_error *err);
-void dpe_lexicon_free(struct dpe_lexicon *lexicon);
-/** Word i < n. */
-const char *dpe_lexicon_word(const struct dpe_lexicon *lexicon, size_t i);
 
 #endif

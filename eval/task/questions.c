@@ -9,44 +9,37 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 #include "outputs/job/price.h"
 
 /* Samples to run one after another, and how many tokens each prompt shares with the next. */
 struct queue {
-    const struct dpe_sample **samples; /* [n], borrowed */
+    const struct dpe_sample *samples; /* [n], borrowed */
     int64_t *common; /* [n] tokens that prompt i and the next begin with, the last one's 0 */
     int64_t n;
 };
 
-/* A queue of n samples that are to be set, then queue_compare. */
-static dpe_status queue_init(struct queue *queue, int64_t n, struct dpe_error *err)
+static dpe_status queue_init(struct queue *queue, const struct dpe_sample *samples, int64_t n,
+                             struct dpe_error *err)
 {
-    *queue = (struct queue){.n = n};
-    DPE_TRY(DPE_NEW(&queue->samples, (size_t)n, err, "out of memory for a batch of %lld samples",
+    *queue = (struct queue){.samples = samples, .n = n};
+    DPE_TRY(DPE_NEW(&queue->common, (size_t)n, err, "out of memory for a batch of %lld samples",
                     (long long)n));
-    return DPE_NEW(&queue->common, (size_t)n, err, "out of memory for a batch of %lld samples",
-                   (long long)n);
+    for (int64_t i = 0; i + 1 < n; i++) {
+        const struct dpe_tokens *a = &samples[i].prompt;
+        const struct dpe_tokens *b = &samples[i + 1].prompt;
+        const int64_t most = dpe_least((int64_t)a->n, (int64_t)b->n);
+        int64_t *same = &queue->common[i];
+        while (*same < most && a->ids[*same] == b->ids[*same]) {
+            ++*same;
+        }
+    }
+    return DPE_OK;
 }
 
 static void queue_free(struct queue *queue)
 {
-    free(queue->samples);
     free(queue->common);
-    *queue = (struct queue){0};
-}
-
-static void queue_compare(struct queue *queue)
-{
-    for (int64_t i = 0; i + 1 < queue->n; i++) {
-        const struct dpe_tokens *a = &queue->samples[i]->prompt;
-        const struct dpe_tokens *b = &queue->samples[i + 1]->prompt;
-        size_t n = a->n < b->n ? a->n : b->n;
-        size_t same = 0;
-        while (same < n && a->ids[same] == b->ids[same]) {
-            same++;
-        }
-        queue->common[i] = (int64_t)same;
-    }
 }
 
 /* Samples that are answered after what their prompts begin with, which is read once. */
@@ -59,7 +52,7 @@ struct family {
 
 static int64_t length_of(const struct queue *queue, int64_t i)
 {
-    return (int64_t)queue->samples[i]->prompt.n;
+    return (int64_t)queue->samples[i].prompt.n;
 }
 
 /* The n samples from `first` on. A sample that is alone, or shares less than an eighth of a prompt,
@@ -77,7 +70,7 @@ static struct family gather(const struct queue *queue, int64_t first, int64_t n)
     for (int64_t i = first; i < first + n; i++) {
         const int64_t own = length_of(queue, i) - family.prefix;
         family.read += own;
-        family.room = dpe_most(family.room, own + dpe_most(queue->samples[i]->max_new, 1) - 1);
+        family.room = dpe_most(family.room, own + dpe_most(queue->samples[i].max_new, 1) - 1);
     }
     return family;
 }
@@ -129,7 +122,7 @@ static void add_cost(const struct queue *queue, int64_t first, const struct fami
     cost->read += family->read - kept;
     cost->pairs += pairs_behind(kept, family->prefix);
     for (int64_t i = 0; i < family->n; i++) {
-        const int64_t fed = queue->samples[first + i]->max_new - 1;
+        const int64_t fed = queue->samples[first + i].max_new - 1;
         cost->prompts += length_of(queue, first + i);
         cost->pairs += pairs_behind(family->prefix, length_of(queue, first + i));
         cost->decoded += fed;
@@ -145,12 +138,8 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
 {
     DPE_SCOPED(queue_free) struct queue queue = {0};
     DPE_OWNED int64_t *sizes = NULL;
-    DPE_TRY(queue_init(&queue, n, err));
+    DPE_TRY(queue_init(&queue, samples, n, err));
     DPE_TRY(DPE_NEW(&sizes, (size_t)n, err, "out of memory for %lld samples", (long long)n));
-    for (int64_t i = 0; i < n; i++) {
-        queue.samples[i] = &samples[i];
-    }
-    queue_compare(&queue);
     for (int64_t i = 0; i < n; i += group) {
         DPE_TRY(split(&queue, i, dpe_least(i + group, n), sizes, err));
     }
@@ -201,10 +190,11 @@ struct questions {
     const struct dpe_tokenizer *tokenizer;
 };
 
-/* One generation: its sample, and its answer as text. */
+/* One generation: its sample, and its answer. */
 struct reading {
     const struct questions *questions;
     const struct dpe_sample *sample;
+    struct dpe_tokens tokens;
     struct dpe_text text; /* of the tokens generated so far */
 };
 
@@ -247,76 +237,51 @@ static char *keep_text(const struct dpe_text *text)
     return strndup(text->bytes, n);
 }
 
-static dpe_status take_answer(struct reading *reading, const struct dpe_tokens *tokens,
-                              struct dpe_row *row, struct dpe_error *err)
+static dpe_status take_answer(struct reading *reading, struct dpe_row *row, struct dpe_error *err)
 {
-    DPE_TRY(decode_answer(reading, tokens->ids, tokens->n, err));
+    DPE_TRY(decode_answer(reading, reading->tokens.ids, reading->tokens.n, err));
     row->text = keep_text(&reading->text);
     DPE_TRY(DPE_MADE(row->text, err, "%s: no memory for a prediction",
                      reading->questions->source.name));
-    row->new_tokens = (int64_t)tokens->n;
+    row->new_tokens = (int64_t)reading->tokens.n;
     row->score = score_of(reading);
     return DPE_OK;
 }
 
-/* Everything that answering one sample needs. */
-struct answer {
-    struct dpe_sample sample;
-    struct reading reading;
-    struct dpe_tokens tokens;
-};
-
-/* `answer` is all zero, and has to be ended after a failure too. */
-static dpe_status answer_begin(const struct questions *questions, int64_t index,
-                               struct answer *answer, struct dpe_error *err)
-{
-    const struct dpe_source *source = &questions->source;
-    answer->reading.questions = questions;
-    answer->reading.sample = &answer->sample;
-    return source->sample(source->state, index, &answer->sample, err);
-}
-
-static void answer_end(struct answer *answer)
-{
-    dpe_tokens_free(&answer->tokens);
-    dpe_text_free(&answer->reading.text);
-    dpe_sample_free(&answer->sample);
-}
-
 /* What is left of a sample when the first `fed` tokens of its prompt are in the session. */
-static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
+static struct dpe_continuation rest_of(struct reading *reading, int64_t fed)
 {
+    const struct dpe_sample *sample = reading->sample;
     return (struct dpe_continuation){
-        .prompt = answer->sample.prompt.ids + fed,
-        .n = (int64_t)answer->sample.prompt.n - fed,
-        .options = {.max_new = answer->sample.max_new,
-                    .stop = answer->reading.questions->source.growing ? answered : NULL,
-                    .user = &answer->reading},
-        .out = &answer->tokens,
+        .prompt = sample->prompt.ids + fed,
+        .n = (int64_t)sample->prompt.n - fed,
+        .options = {.max_new = sample->max_new,
+                    .stop = reading->questions->source.growing ? answered : NULL,
+                    .user = reading},
+        .out = &reading->tokens,
     };
 }
 
 /* The steps of one sample, the first `held` tokens of whose prompt the session holds. */
-static dpe_status walk_steps(struct dpe_session *session, struct answer *answer, int64_t held,
+static dpe_status walk_steps(struct dpe_session *session, struct reading *reading, int64_t held,
                              struct dpe_row *row, struct dpe_error *err)
 {
-    const struct dpe_sample *sample = &answer->sample;
+    const struct dpe_sample *sample = reading->sample;
     struct dpe_steps steps = {0};
-    struct dpe_text *text = &answer->reading.text;
     DPE_TRY(dpe_steps_run(session, sample, (int64_t)sample->prompt.n - held,
-                          answer->reading.questions->tokenizer, &steps, text, err));
+                          reading->questions->tokenizer, &steps, &reading->text, err));
     row->new_tokens = steps.new_tokens;
     row->score = steps.found;
     row->margin = steps.margin;
-    row->text = keep_text(text);
-    return DPE_MADE(row->text, err, "%s: no memory for steps",
-                    answer->reading.questions->source.name);
+    row->text = keep_text(&reading->text);
+    return DPE_MADE(row->text, err, "%s: no memory for steps", reading->questions->source.name);
 }
 
 /* The samples that one session answers, and how far they are. */
 struct shelf {
-    const struct dpe_task_part *part;
-    struct answer *answers;         /* [part->n] */
+    const struct dpe_job_rows *part;
+    struct dpe_sample *samples;     /* [part->n] */
+    struct reading *answers;        /* [part->n] */
     struct dpe_continuation *items; /* [part->n] of those that are answered now */
     int64_t *sizes;                 /* [part->n] as `split` has them */
     struct queue queue;
@@ -325,28 +290,33 @@ struct shelf {
     int64_t n;            /* that are answered now */
 };
 
-static dpe_status shelf_begin(const struct questions *questions, const struct dpe_task_part *part,
+static dpe_status shelf_begin(const struct questions *questions, const struct dpe_job_rows *part,
                               struct shelf *shelf, struct dpe_error *err)
 {
+    const struct dpe_source *source = &questions->source;
     const size_t n = (size_t)part->n;
     shelf->part = part;
-    DPE_TRY(queue_init(&shelf->queue, part->n, err));
     DPE_TRY(DPE_NEW(&shelf->sizes, n, err, "out of memory for %zu samples", n));
     DPE_TRY(DPE_NEW(&shelf->items, n, err, "out of memory for %zu samples", n));
+    DPE_TRY(DPE_NEW(&shelf->samples, n, err, "out of memory for %zu samples", n));
     DPE_TRY(DPE_NEW(&shelf->answers, n, err, "out of memory for %zu samples", n));
     for (int64_t i = 0; i < part->n; i++) {
-        DPE_TRY(answer_begin(questions, part->indices[i], &shelf->answers[i], err));
-        shelf->queue.samples[i] = &shelf->answers[i].sample;
+        struct dpe_sample *sample = &shelf->samples[i];
+        shelf->answers[i] = (struct reading){.questions = questions, .sample = sample};
+        DPE_TRY(source->sample(source->state, part->items[i].sample, sample, err));
     }
-    queue_compare(&shelf->queue);
+    DPE_TRY(queue_init(&shelf->queue, shelf->samples, part->n, err));
     return split(&shelf->queue, 0, part->n, shelf->sizes, err);
 }
 
 static void shelf_end(struct shelf *shelf)
 {
     for (int64_t i = 0; shelf->answers != NULL && i < shelf->part->n; i++) {
-        answer_end(&shelf->answers[i]);
+        dpe_tokens_free(&shelf->answers[i].tokens);
+        dpe_text_free(&shelf->answers[i].text);
+        dpe_sample_free(&shelf->samples[i]);
     }
+    free(shelf->samples);
     free(shelf->answers);
     free(shelf->items);
     free(shelf->sizes);
@@ -358,7 +328,7 @@ static dpe_status open_family(struct shelf *shelf, struct dpe_error *err)
 {
     struct dpe_session *session = shelf->part->session;
     struct family *family = &shelf->family;
-    const struct dpe_tokens *prompt = &shelf->answers[shelf->first].sample.prompt;
+    const struct dpe_tokens *prompt = &shelf->samples[shelf->first].prompt;
     int64_t kept = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
     *family = gather(&shelf->queue, shelf->first, shelf->sizes[shelf->first]);
     if (family->prefix == 0) { /* whole chunks give the same bits */
@@ -377,7 +347,7 @@ static dpe_status next_samples(struct shelf *shelf, struct dpe_error *err)
 {
     struct dpe_session *session = shelf->part->session;
     const struct dpe_session_limits limits = dpe_session_limits(session);
-    const bool steps = shelf->answers->reading.questions->source.steps;
+    const bool steps = shelf->answers->questions->source.steps;
     if (shelf->done == 0) {
         DPE_TRY(open_family(shelf, err));
     }
@@ -400,10 +370,9 @@ static dpe_status next_samples(struct shelf *shelf, struct dpe_error *err)
 static dpe_status end_samples(struct shelf *shelf, struct dpe_error *err)
 {
     const int64_t at = shelf->first + shelf->done;
-    const bool steps = shelf->answers->reading.questions->source.steps;
+    const bool steps = shelf->answers->questions->source.steps;
     for (int64_t i = at; i < at + shelf->n && !steps; i++) {
-        struct answer *answer = &shelf->answers[i];
-        DPE_TRY(take_answer(&answer->reading, &answer->tokens, &shelf->part->rows[i], err));
+        DPE_TRY(take_answer(&shelf->answers[i], &shelf->part->rows[i], err));
     }
     shelf->done += shelf->n;
     if (shelf->done < shelf->family.n) {
@@ -419,7 +388,7 @@ static dpe_status end_samples(struct shelf *shelf, struct dpe_error *err)
 static dpe_status answer_next(struct shelf *shelves, int64_t n, struct dpe_generation *parts,
                               bool *more, struct dpe_error *err)
 {
-    const bool steps = shelves->answers->reading.questions->source.steps;
+    const bool steps = shelves->answers->questions->source.steps;
     int64_t n_parts = 0;
     for (int64_t s = 0; s < n; s++) {
         struct shelf *shelf = &shelves[s];
@@ -438,7 +407,7 @@ static dpe_status answer_next(struct shelf *shelves, int64_t n, struct dpe_gener
     return DPE_OK;
 }
 
-static dpe_status answer_all(const struct questions *questions, const struct dpe_task_part *parts,
+static dpe_status answer_all(const struct questions *questions, const struct dpe_job_rows *parts,
                              int64_t n, struct shelf *shelves, struct dpe_error *err)
 {
     DPE_OWNED struct dpe_generation *generations = NULL;
@@ -453,15 +422,15 @@ static dpe_status answer_all(const struct questions *questions, const struct dpe
     for (int64_t s = 0; s < n; s++) {
         for (int64_t i = 0; i < parts[s].n; i++) {
             struct dpe_row *row = &parts[s].rows[i];
-            row->seed = shelves[s].answers[i].sample.seed;
-            row->prompt_tokens = (int64_t)shelves[s].answers[i].sample.prompt.n;
+            row->seed = shelves[s].samples[i].seed;
+            row->prompt_tokens = (int64_t)shelves[s].samples[i].prompt.n;
             row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
         }
     }
     return DPE_OK;
 }
 
-static dpe_status run_questions(void *state, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run_questions(void *state, const struct dpe_job_rows *parts, int64_t n,
                                 struct dpe_error *err)
 {
     DPE_OWNED struct shelf *shelves = NULL;

@@ -7,25 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static int lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
-}
-
-static bool contains(const char *text, const char *word)
-{
-    for (; *text != '\0'; text++) {
-        size_t i = 0;
-        while (word[i] != '\0' && lower(text[i]) == lower(word[i])) {
-            i++;
-        }
-        if (word[i] == '\0') {
-            return true;
-        }
-    }
-    return word[0] == '\0';
-}
+#include <string.h>
 
 void dpe_sample_free(struct dpe_sample *sample)
 {
@@ -53,7 +35,7 @@ double dpe_recall(const char *text, char *const *references, size_t n)
 {
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
-        found += contains(text, references[i]);
+        found += strstr(text, references[i]) != NULL;
     }
     return n == 0 ? (double)NAN : (double)found / (double)n;
 }
@@ -66,7 +48,7 @@ void dpe_task_close(struct dpe_task *task)
     *task = (struct dpe_task){0};
 }
 
-static void free_rows(const struct dpe_task_part *parts, int64_t n)
+static void free_rows(const struct dpe_job_rows *parts, int64_t n)
 {
     for (int64_t p = 0; p < n; p++) {
         for (int64_t i = 0; i < parts[p].n; i++) {
@@ -76,16 +58,16 @@ static void free_rows(const struct dpe_task_part *parts, int64_t n)
 }
 
 /* The rows are to be freed after failures too. */
-static dpe_status run(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run(const struct dpe_task *task, const struct dpe_job_rows *parts, int64_t n,
                       int64_t rows, struct dpe_error *err)
 {
     for (int64_t p = 0; p < n; p++) {
         for (int64_t i = 0; i < parts[p].n; i++) {
             struct dpe_row *row = &parts[p].rows[i];
             dpe_row_init(row);
-            snprintf(row->plan, sizeof row->plan, "%s", parts[p].plan);
+            snprintf(row->plan, sizeof row->plan, "%s", parts[p].key);
             snprintf(row->task, sizeof row->task, "%s", task->name);
-            row->sample = parts[p].indices[i];
+            row->sample = parts[p].items[i].sample;
         }
     }
     double start = dpe_clock();
@@ -100,13 +82,13 @@ static dpe_status run(const struct dpe_task *task, const struct dpe_task_part *p
 }
 
 /* One by one, for the second time. */
-static dpe_status run_again(const struct dpe_task *task, const struct dpe_task_part *part,
+static dpe_status run_again(const struct dpe_task *task, const struct dpe_job_rows *part,
                             struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int64_t i = 0; i < part->n && status == DPE_OK; i++) {
         struct dpe_row *row = &part->rows[i];
-        const struct dpe_task_part one = {part->session, part->plan, part->indices + i, 1, row};
+        const struct dpe_job_rows one = {part->session, part->key, part->items + i, 1, row};
         dpe_row_free(row);
         status = run(task, &one, 1, 1, err);
         if (status == DPE_NONFINITE) {
@@ -119,7 +101,7 @@ static dpe_status run_again(const struct dpe_task *task, const struct dpe_task_p
     return status;
 }
 
-dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
+dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_job_rows *parts, int64_t n,
                          struct dpe_error *err)
 {
     struct dpe_error own = {0};
@@ -128,9 +110,9 @@ dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part
     for (int64_t p = 0; p < n; p++) {
         rows += parts[p].n;
         for (int64_t i = 0; i < parts[p].n; i++) {
-            if (parts[p].indices[i] < 0 || parts[p].indices[i] >= task->n_samples) {
+            if (parts[p].items[i].sample < 0 || parts[p].items[i].sample >= task->n_samples) {
                 return dpe_fail(err, DPE_USAGE, "task %s has no sample %lld", task->name,
-                                (long long)parts[p].indices[i]);
+                                (long long)parts[p].items[i].sample);
             }
         }
     }
@@ -145,34 +127,4 @@ dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part
         free_rows(parts, n);
     }
     return status;
-}
-
-dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                        int64_t index, struct dpe_row *row, struct dpe_error *err)
-{
-    const struct dpe_task_part part = {session, plan, &index, 1, row};
-    return dpe_task_rows(task, &part, 1, err);
-}
-
-dpe_status dpe_task_rows_of_items(const struct dpe_task *task, const struct dpe_job_rows *parts,
-                                  int64_t n, struct dpe_error *err)
-{
-    int64_t rows = 0;
-    for (int64_t p = 0; p < n; p++) {
-        rows += parts[p].n;
-    }
-    DPE_OWNED struct dpe_task_part *own = NULL;
-    DPE_OWNED int64_t *samples = NULL;
-    DPE_TRY(DPE_NEW(&own, (size_t)n, err, "out of memory for %lld samples", (long long)rows));
-    DPE_TRY(
-        DPE_NEW(&samples, (size_t)rows, err, "out of memory for %lld samples", (long long)rows));
-    for (int64_t p = 0, at = 0; p < n; p++) {
-        const struct dpe_job_rows *part = &parts[p];
-        own[p] =
-            (struct dpe_task_part){part->session, part->key, samples + at, part->n, part->rows};
-        for (int64_t i = 0; i < part->n; i++) {
-            samples[at++] = part->items[i].sample;
-        }
-    }
-    return dpe_task_rows(task, own, n, err);
 }

@@ -28,17 +28,11 @@ struct dpe_sample {
 void dpe_sample_free(struct dpe_sample *sample);
 /** A random order of 0 … n − 1. */
 void dpe_draw_order(struct dpe_rng *rng, size_t *order, size_t n);
-/** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
+/** Share of references that occur in text; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);
 
-/** Samples that one session answers, under its plan. */
-struct dpe_task_part {
-    struct dpe_session *session;
-    const char *plan;       /**< the row key's hex */
-    const int64_t *indices; /**< [n] different ones */
-    int64_t n;
-    struct dpe_row *rows; /**< [n] filled on success only */
-};
+struct dpe_job;
+struct dpe_job_rows;
 
 struct dpe_task {
     char name[32];
@@ -48,7 +42,7 @@ struct dpe_task {
     /** Run the samples of n parts in their sessions, whose plans are set and whose caches it may
      * clear; fill everything of the rows but plan, task, sample and seconds. DPE_NONFINITE is
      * handled by dpe_task_rows. */
-    dpe_status (*run)(void *state, const struct dpe_task_part *parts, int64_t n,
+    dpe_status (*run)(void *state, const struct dpe_job_rows *parts, int64_t n,
                       struct dpe_error *err);
     void (*close)(void *state);
 };
@@ -118,22 +112,14 @@ size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
 const int32_t *dpe_task_ppl_tokens(const struct dpe_task *task, int64_t index);
 void dpe_task_close(struct dpe_task *task);
 
-/** Rows of the samples of n parts, under the plans of their sessions: what prompts of a part have
- * in common is computed once, and all are decoded together, as far as the sessions have branches
- * and room; what is read, and its bits, do not depend on these. Samples with non-finite logits
- * among them are run again one by one, and recorded as DPE_ROW_NONFINITE when that fails too. Each
- * row's seconds are its share of the whole. */
-dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
+/** Rows of the samples of n parts (outputs/job/job.h), all of this task, under the plans of their
+ * sessions; they are filled on success only. What prompts of a part have in common is computed
+ * once, and all are decoded together, as far as the sessions have branches and room; what is read,
+ * and its bits, do not depend on these. Samples with non-finite logits among them are run again one
+ * by one, and recorded as DPE_ROW_NONFINITE when that fails too. Each row's seconds are its share
+ * of the whole. */
+dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_job_rows *parts, int64_t n,
                          struct dpe_error *err);
-/** The same of one. */
-dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                        int64_t index, struct dpe_row *row, struct dpe_error *err);
-
-struct dpe_job;
-struct dpe_job_rows;
-/** dpe_task_rows for the items of n parts of a job, which are all of this task. */
-dpe_status dpe_task_rows_of_items(const struct dpe_task *task, const struct dpe_job_rows *parts,
-                                  int64_t n, struct dpe_error *err);
 
 struct dpe_price;
 struct dpe_price_answers;

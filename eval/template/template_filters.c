@@ -78,17 +78,14 @@ struct value dpe_template_do_replace(struct render *render, struct args *args)
     return dpe_template_built(&built);
 }
 
-struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters)
+struct value dpe_template_case(struct render *render, struct dpe_span text,
+                               enum dpe_py_letters letters)
 {
     struct builder built = {0};
     struct dpe_text *out = &render->cased;
     dpe_template_step(render, text.n / 16);
     out->n = 0;
-    dpe_status status = letters == LETTERS_LOWER ? dpe_py_lower(text, out)
-                        : letters == LETTERS_UPPER
-                            ? dpe_py_upper(text, out)
-                            : dpe_py_title(text, letters == LETTERS_CAPITAL, out);
-    if (status != DPE_OK) {
+    if (dpe_py_case(text, letters, out) != DPE_OK) {
         dpe_template_no_memory(render);
     }
     dpe_template_put(render, &built, out->bytes, out->n);
@@ -97,7 +94,8 @@ struct value dpe_template_case(struct render *render, struct dpe_span text, enum
 
 struct value dpe_template_do_case(struct render *render, struct args *args)
 {
-    return dpe_template_case(render, dpe_template_str(render, args->of), (enum letters)args->how);
+    return dpe_template_case(render, dpe_template_str(render, args->of),
+                             (enum dpe_py_letters)args->how);
 }
 
 void dpe_template_put_often(struct render *render, struct builder *to, struct dpe_span text,
@@ -124,9 +122,9 @@ static struct value do_title(struct render *render, struct args *args)
             const char *behind = first.s + first.n;
             struct dpe_span rest = {behind, (size_t)(text.s + i + n - behind)};
             dpe_template_put_span(render, &built,
-                                  dpe_template_case(render, first, LETTERS_UPPER).text);
+                                  dpe_template_case(render, first, DPE_PY_UPPER).text);
             dpe_template_put_span(render, &built,
-                                  dpe_template_case(render, rest, LETTERS_LOWER).text);
+                                  dpe_template_case(render, rest, DPE_PY_LOWER).text);
             first.s = NULL;
         }
     }
@@ -308,9 +306,9 @@ static struct value do_default(struct render *render, struct args *args)
 
 const struct known dpe_template_text_filters[] = {
     {"trim", "~$chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT | STRIP_MARKED},
-    {"upper", "", dpe_template_do_case, LETTERS_UPPER},
-    {"lower", "", dpe_template_do_case, LETTERS_LOWER},
-    {"capitalize", "", dpe_template_do_case, LETTERS_CAPITAL},
+    {"upper", "", dpe_template_do_case, DPE_PY_UPPER},
+    {"lower", "", dpe_template_do_case, DPE_PY_LOWER},
+    {"capitalize", "", dpe_template_do_case, DPE_PY_CAPITAL},
     {"title", "", do_title},
     {"replace", "$old,$new,~#count=-1", dpe_template_do_replace},
     {"string", "", do_string},

@@ -93,7 +93,7 @@ static struct value key_of(struct render *render, struct value item, const struc
                            bool folded)
 {
     struct value key = path != NULL ? dpe_template_attribute(render, item, *path) : item;
-    return folded && key.kind == KIND_STRING ? dpe_template_case(render, key.text, LETTERS_LOWER)
+    return folded && key.kind == KIND_STRING ? dpe_template_case(render, key.text, DPE_PY_LOWER)
                                              : key;
 }
 

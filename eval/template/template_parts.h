@@ -118,7 +118,7 @@ struct render {
     uint64_t steps, most_steps;
     struct scope *scope;
     struct builder *out;
-    struct dpe_text cased; /**< a text of dpe_py_lower and its like, which is the heap's */
+    struct dpe_text cased; /**< a text of dpe_py_case, which is the heap's */
     enum flow flow;
     const struct tm *now;
     struct dpe_span counted; /**< the last text whose characters were counted */
@@ -410,11 +410,11 @@ const struct value *dpe_template_lookup(struct render *render, struct dpe_span n
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /** Texts as Python's methods make them. */
-enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL };
-struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
+struct value dpe_template_case(struct render *render, struct dpe_span text,
+                               enum dpe_py_letters letters);
 /** The lines of a text, with their ends where `ends`. */
 struct value dpe_template_lines(struct render *render, struct dpe_span text, bool ends);
-/** Filters and methods. Their `how`: enum letters; sides. */
+/** Filters and methods. Their `how`: enum dpe_py_letters; sides. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_MARKED = 4 /* what is marked stays so */ };
 struct value dpe_template_do_case(struct render *render, struct args *args);
 struct value dpe_template_do_strip(struct render *render, struct args *args);

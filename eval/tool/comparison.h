@@ -26,8 +26,11 @@ struct dpe_eval_suite {
     char *parameters;           /**< owned: own.niah */
 };
 
+struct dpe_eval_command;
+
 /** The command line. */
 struct dpe_eval_arguments {
+    const struct dpe_eval_command *command;
     struct dpe_job_options job;
     const char *inputs[EVAL_MAX_SUITES]; /**< the job's: folders of official samples */
     struct dpe_eval_suite suites[EVAL_MAX_SUITES];
@@ -58,7 +61,7 @@ struct dpe_eval_arguments {
     bool check;     /**< the command is check: rope is the first method, its table the last */
     int64_t budget; /**< tune: rows of a method at a length, 0: not given */
     bool tune_temperature;         /**< its settings also with temperatures */
-    const char *base, *base_model; /**< kld: what is compared with; NULL: rope, that of --model */
+    const char *base, *base_model; /**< kld: what is compared with; NULL: the model of --model */
     const char *save_base;         /**< the file that keeps the base's logits, NULL: none */
     enum { EVAL_BASE_SAME, EVAL_BASE_F32, EVAL_BASE_BF16 } base_dtype;
     enum dpe_kv_type base_kv;
@@ -71,17 +74,6 @@ const struct dpe_suite_kind *dpe_eval_kind_of(const struct dpe_eval_suite *suite
 /** Set the depths of a grid, where none are given. */
 void dpe_eval_default_depths(struct dpe_eval_arguments *args);
 
-/** Pieces of the command line; input struct dpe_eval_arguments. */
-extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_option_set,
-    dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
-    dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
-    dpe_eval_chat_option_set, dpe_eval_benchmark_option_set, dpe_eval_ruler_option_set,
-    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set, dpe_eval_check_option_set,
-    dpe_eval_kld_option_set;
-
-/** Add a method's spec, or the file of a table. */
-void dpe_eval_add_method(struct dpe_command_line *state, struct dpe_eval_arguments *args,
-                         const char *spec, bool table);
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
 void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_arguments *args,
@@ -132,12 +124,7 @@ const struct dpe_plan *dpe_eval_larger_plan(const struct dpe_comparison *compari
                                             const struct dpe_plan *other);
 /** The plan of the comparison whose session needs most memory. */
 const struct dpe_plan *dpe_eval_largest_plan(const struct dpe_comparison *comparison);
-/** What a session for one text of each task's length needs under each method, without weights: with
- *  one thread and nothing in a file, so that no machine and no --max-memory decides it. To
- *  results->memory. DPE_NO_MEMORY. */
-dpe_status dpe_eval_count_memory(const struct dpe_comparison *comparison,
-                                 struct dpe_results *results, struct dpe_error *err);
-/** The same of these rows. `plan` is the one whose attention does most, NULL: of the comparison's
+/** The cost of these rows. `plan` is the one whose attention does most, NULL: of the comparison's
  * own, those with a selection and those without measured apart; rows[t]: how many samples of task t
  * of the only suite run, NULL = each sample of every suite under each method. */
 dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
@@ -168,17 +155,5 @@ dpe_status dpe_eval_check_predictions(const struct dpe_comparison *comparison,
  *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
 dpe_status dpe_eval_write_predictions(const struct dpe_comparison *comparison,
                                       struct dpe_error *err);
-
-/** Print what a suite says of the methods, and of a check what the table is worth; of a grid a heat
- * map of each method, depths by lengths. DPE_NO_MEMORY. */
-void dpe_eval_print(const struct dpe_comparison *comparison, const struct dpe_results *results);
-dpe_status dpe_eval_print_grid(const struct dpe_results *results, const double *depths,
-                               int n_depths, struct dpe_error *err);
-/** The same for scripts: begin a document, and add a suite's rows to it. */
-struct dpe_result *dpe_eval_result_begin(const struct dpe_comparison *comparison);
-void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
-/** check: the lengths at which a table is held against the model as it is, the trained one and the
- *  longest of the table, which is the last method. DPE_BAD_DATA when that is not longer. */
-dpe_status dpe_eval_check_lengths(struct dpe_comparison *comparison, struct dpe_error *err);
 
 #endif

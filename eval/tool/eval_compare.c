@@ -7,6 +7,37 @@
 #include "eval/tool/comparison.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
+#include "outputs/words/words.h"
+
+/* Of a check: the trained length, and that of the table, which is the last method. */
+static dpe_status check_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
+{
+    const char *path = comparison->args->methods[comparison->args->n_methods - 1];
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+    DPE_TRY(dpe_table_load(path, &table, err));
+    const struct dpe_table_values *values = dpe_table_values(table);
+    const bool same = strcmp(values->model_fingerprint, dpe_job_fingerprint(&comparison->job)) == 0;
+    comparison->n_lengths = 0;
+    comparison->lengths[comparison->n_lengths++] = comparison->job.trained_length;
+    if (values->length > comparison->job.trained_length) {
+        comparison->lengths[comparison->n_lengths++] = values->length;
+    }
+    dpe_log_info("%s: made for %lld tokens, of %s", path, (long long)values->length,
+                 same ? "this very model" : "a model of other weights");
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (dpe_table_evidence(values, evidence)[0] != '\0') {
+        dpe_log_info("%s: there it %s", path, evidence);
+    }
+    return comparison->n_lengths < 2
+               ? dpe_fail(err, DPE_BAD_DATA,
+                          "%s: made for %lld tokens; the model was trained at %lld and needs no "
+                          "table for them",
+                          path, (long long)values->length,
+                          (long long)comparison->job.trained_length)
+               : DPE_OK;
+}
 
 /* The default length of an ablation is that of its detection. */
 static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
@@ -15,7 +46,7 @@ static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_e
     comparison->n_lengths = args->n_lengths;
     memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
     if (args->check) {
-        return dpe_eval_check_lengths(comparison, err);
+        return check_lengths(comparison, err);
     }
     if (comparison->n_lengths == 0) {
         comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.values->length;
@@ -82,7 +113,7 @@ dpe_status dpe_eval_open_suites(struct dpe_comparison *comparison, struct dpe_er
         if (suite->lacks[0] != '\0') {
             dpe_log_warning("%s: left out: %s", suite->name, suite->lacks);
         }
-        if (suite->skipped > 0 && !suite->perplexity) {
+        if (suite->skipped > 0 && !suite->kind->perplexity) {
             dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                             suite->skipped == 1 ? "is not a sample" : "are not samples",
@@ -189,16 +220,32 @@ static void put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 
                      slash != NULL ? slash + 1 : comparison->args->methods[0]);
 }
 
-static dpe_status print_results(const struct dpe_comparison *comparison,
-                                const struct dpe_results *results, bool grid, struct dpe_error *err)
+/* What a session for one text of a task's length needs under a method, without weights: with one
+ * thread and nothing in a file, so that no machine and no --max-memory decides it. −1: the estimate
+ * failed, as where a method cannot run here. */
+static int64_t sample_bytes(const struct dpe_comparison *comparison, int method, int64_t length)
 {
-    const struct dpe_eval_arguments *args = comparison->args;
-    if (comparison->out != NULL) {
-        dpe_eval_result_add(comparison->out, results);
-    } else if (grid) {
-        return dpe_eval_print_grid(results, args->depths, args->n_depths, err);
-    } else {
-        dpe_eval_print(comparison, results);
+    const int plan = method * comparison->n_lengths + length_index(comparison, length);
+    struct dpe_session_options options = dpe_job_session_options(&comparison->job, length);
+    struct dpe_session_needs needs = {0};
+    options.capacity = options.positions = length;
+    options.branches = options.n_threads = 1;
+    options.max_memory = UINT64_MAX; /* or a device's free memory would decide the chunk */
+    options.kv_dir = NULL;
+    const dpe_status status = dpe_session_estimate(
+        dpe_model_config(comparison->job.model), &comparison->plans[plan], &options, &needs, NULL);
+    bool on_device = strcmp(comparison->job.device_info.kind, "cuda") == 0; /* with the weights */
+    return status == DPE_OK ? (int64_t)(needs.memory - (on_device ? needs.weights : 0)) : -1;
+}
+
+static dpe_status count_memory(const struct dpe_comparison *comparison, struct dpe_results *results,
+                               struct dpe_error *err)
+{
+    const int n = results->n_methods * results->n_tasks;
+    DPE_TRY(DPE_NEW(&results->r.memory, (size_t)n, err, "out of memory for results"));
+    for (int i = 0; i < n; i++) {
+        results->r.memory[i] = sample_bytes(comparison, i / results->n_tasks,
+                                            results->suite->tasks[i % results->n_tasks].length);
     }
     return DPE_OK;
 }
@@ -207,9 +254,110 @@ static dpe_status put_results(const struct dpe_comparison *comparison, struct dp
                               bool grid, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = comparison->args;
-    DPE_TRY(dpe_eval_count_memory(comparison, results, err));
+    DPE_TRY(count_memory(comparison, results, err));
     return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
                 : dpe_results_put(results, table, err);
+}
+
+/* ----------------------------------------------------------------------------------------- text */
+
+/* Samples without a number do not count as 0: report how many are missing. */
+static void say_gaps(const struct dpe_results *results, struct dpe_page *page)
+{
+    int64_t nonfinite = 0;
+    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
+    for (size_t i = 0; i < n; i++) {
+        nonfinite += results->r.status[i] == DPE_ROW_NONFINITE;
+    }
+    if (nonfinite > 0) {
+        dpe_page_say(page, BLOCK_NOTE,
+                     "%lld samples with NaN or infinity in their logits are left out.",
+                     (long long)nonfinite);
+    }
+}
+
+/* What a suite says of the methods, and of a check what the table is worth. */
+static dpe_status print_suite(const struct dpe_comparison *comparison,
+                              const struct dpe_results *results, struct dpe_error *err)
+{
+    const struct dpe_suite *suite = results->suite;
+    const struct dpe_eval_arguments *args = comparison->args;
+    struct dpe_page page = {.printed = true};
+    struct dpe_suite_words words = {.r = &results->r,
+                                    .name = suite->name,
+                                    .title = suite->kind->title,
+                                    .unit = suite->unit,
+                                    .explanation = suite->kind->explanation,
+                                    .against = (size_t)results->against,
+                                    .together = suite->tasks[0].task.together,
+                                    .trained = comparison->job.trained_length,
+                                    .low_is_better = suite->kind->perplexity};
+    dpe_words_derive(&page, &words);
+    dpe_words_suite(&page, &words);
+    say_gaps(results, &page);
+    if (args->check) {
+        dpe_words_check(&page, &results->r, results->against);
+    }
+    dpe_page_print(&page, args->details);
+    return DPE_OK;
+}
+
+static dpe_status print_grid(const struct dpe_results *results, const double *depths, int n_depths,
+                             struct dpe_error *err)
+{
+    struct dpe_page page = {.printed = true};
+    struct dpe_grid_result grid = {0};
+    dpe_status status = dpe_results_grid(results, depths, n_depths, &grid, err);
+    if (status == DPE_OK) {
+        dpe_words_grid(&page, &grid);
+        say_gaps(results, &page);
+        dpe_page_print(&page, false);
+    }
+    dpe_results_grid_free(&grid);
+    return status;
+}
+
+/* For scripts. */
+static struct dpe_result *begin_document(const struct dpe_comparison *comparison)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    struct dpe_result *out = dpe_result_begin("dpe-eval");
+    dpe_result_text(out, "model", args->job.model);
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&comparison->job));
+    dpe_result_text(out, "table", args->job.output);
+    dpe_result_whole(out, "trained_length", comparison->job.trained_length);
+    dpe_result_whole(out, "seed", (int64_t)args->job.seed);
+    dpe_result_text(out, "against", comparison->labels[comparison->against]);
+    dpe_result_text(out, "ablation", args->what);
+    return out;
+}
+
+/* The method that the others are compared with differs in nothing from itself. */
+static void add_results(struct dpe_result *out, const struct dpe_results *results)
+{
+    for (int64_t i = 0; i < (int64_t)results->n_tasks * results->n_methods; i++) {
+        const int64_t m = i % results->n_methods;
+        const int64_t at = m * results->n_tasks + i / results->n_methods;
+        struct dpe_suite_result r = results->r;
+        r.difference = m == results->against ? NULL : r.difference;
+        dpe_result_row(out, "results");
+        dpe_result_text(out, "suite", results->suite->name);
+        dpe_result_text(out, "measure",
+                        results->suite->kind->perplexity ? "perplexity" : results->suite->score);
+        dpe_datasets_fields(&dpe_suite_kinds[0], &r, "/method task", at, out);
+    }
+}
+
+static dpe_status print_results(const struct dpe_comparison *comparison,
+                                const struct dpe_results *results, bool grid, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    if (comparison->out != NULL) {
+        add_results(comparison->out, results);
+        return DPE_OK;
+    }
+    return grid ? print_grid(results, args->depths, args->n_depths, err)
+                : print_suite(comparison, results, err);
 }
 
 /* The results of every suite, into a table or (NULL) printed. */
@@ -217,16 +365,16 @@ static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe
                              struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
-        DPE_SCOPED(dpe_results_free) struct dpe_results results = {0};
         const struct dpe_suite *suite = &comparison->suites[i];
-        const struct dpe_compared compared = {.suite = suite,
-                                              .method_names = comparison->labels,
-                                              .keys = comparison->cells[i],
-                                              .n_methods = comparison->n_methods,
-                                              .against = comparison->against,
-                                              .seed = comparison->args->job.seed};
+        DPE_SCOPED(dpe_results_free)
+        struct dpe_results results = {
+            .suite = suite,
+            .r = {.method = comparison->labels, .plan = comparison->cells[i]},
+            .n_methods = comparison->n_methods,
+            .against = comparison->against};
         const bool grid = (suite->kind->takes & DPE_SUITE_DEPTHS) != 0;
-        DPE_TRY(dpe_results_collect(&results, &compared, comparison->job.run, err));
+        DPE_TRY(
+            dpe_results_collect(&results, comparison->args->job.seed, comparison->job.run, err));
         if (table != NULL) {
             DPE_TRY(put_results(comparison, &results, grid, table, err));
         } else {
@@ -311,7 +459,7 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
 {
     const struct dpe_comparison *comparison = user;
     const struct dpe_suite_task *task = task_at(comparison, (size_t)parts->items->task);
-    return dpe_task_rows_of_items(&task->task, parts, n, err);
+    return dpe_task_rows(&task->task, parts, n, err);
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one; those
@@ -358,7 +506,7 @@ static dpe_status print(void *state, struct dpe_error *err)
         DPE_TRY(dpe_eval_write_predictions(comparison, err));
     }
     if (document) {
-        comparison->out = dpe_eval_result_begin(comparison);
+        comparison->out = begin_document(comparison);
     }
     dpe_status status = each_suite(comparison, NULL, err);
     if (status == DPE_OK && document) {

@@ -102,68 +102,18 @@ static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_t
                             err);
 }
 
-/* A task's file on its way. */
+/* A task, and what writes its lines: into an open file; *n of them. */
 struct writing {
-    const struct dpe_ruler *ruler;
-    const struct dpe_ruler_kind *kind;
     const struct data_arguments *args;
-    struct dpe_error err; /* of the first sample that failed */
-    int64_t failed;       /* its index, −1: none */
+    const char *name; /* of the task */
+    const char *file;
+    dpe_status (*put)(struct writing *writing, struct dpe_new_file *file, int64_t *n,
+                      struct dpe_error *err);
+    const struct dpe_ruler *ruler; /* RULER: */
+    const struct dpe_ruler_kind *kind;
+    int64_t n;
+    struct dpe_ruler2 *ruler2; /* RULER v2 */
 };
-
-static void make_line(struct writing *writing, int64_t index, struct dpe_text *line)
-{
-    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
-    DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
-    struct dpe_error err = {0};
-    line->n = 0;
-    dpe_status status = dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length,
-                                         index, &sample, &prompt, &err);
-    if (status == DPE_OK) {
-        status = write_line(&sample, &prompt, line, &err);
-    }
-    if (status != DPE_OK) {
-#pragma omp critical(dpe_eval_data)
-        if (writing->failed < 0 || index < writing->failed) {
-            writing->failed = index;
-            writing->err = err;
-        }
-    }
-}
-
-enum { BATCH = 32 };
-
-static void free_lines(struct dpe_text (*lines)[BATCH])
-{
-    for (int i = 0; i < BATCH; i++) {
-        dpe_text_free(*lines + i);
-    }
-}
-
-static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file, int64_t n,
-                              int threads, struct dpe_error *err)
-{
-    DPE_SCOPED(free_lines) struct dpe_text lines[BATCH] = {{0}};
-    for (int64_t from = 0; from < n; from += BATCH) {
-        int64_t size = n - from < BATCH ? n - from : BATCH;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-        for (int64_t i = 0; i < size; i++) {
-            make_line(writing, from + i, lines + i);
-        }
-        if (writing->failed >= 0) {
-            return dpe_fail(err, writing->err.status, "%s", writing->err.text);
-        }
-        for (int64_t i = 0; i < size; i++) {
-            DPE_TRY(dpe_new_file_write(file, lines[i].bytes, lines[i].n, err));
-        }
-        if (dpe_signals_asked() != DPE_STOP_NONE) {
-            return dpe_fail(err, DPE_INCOMPLETE,
-                            "interrupted while writing %s; run the same command to continue",
-                            file->target);
-        }
-    }
-    return DPE_OK;
-}
 
 static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
@@ -175,65 +125,105 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
 }
 
 /* The file appears under its name when it is complete. */
-static dpe_status finish_file(const struct data_arguments *args, struct dpe_new_file *file,
-                              const char *path, int64_t n, struct dpe_error *err)
+static dpe_status write_file(struct writing *writing, const char *path, struct dpe_error *err)
 {
-    DPE_TRY(dpe_new_file_finish_over(file, args->force, err));
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
+    int64_t n = 0;
+    DPE_TRY(check_new(writing->args, path, err)); /* another process may have finished it */
+    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
+    DPE_TRY(writing->put(writing, &file, &n, err));
+    DPE_TRY(dpe_new_file_finish_over(&file, writing->args->force, err));
     dpe_print("%s  %lld samples\n", path, (long long)n);
     return DPE_OK;
 }
 
-static dpe_status write_file(struct writing *writing, const char *path, int64_t n,
-                             struct dpe_error *err)
+/* In a folder of the task, below that of all. One process at a time. */
+static dpe_status write_task(struct writing *writing, struct dpe_error *err)
 {
-    const struct data_arguments *args = writing->args;
-    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
-    DPE_TRY(check_new(args, path, err)); /* another process may have finished it */
-    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
-    int threads =
-        args->threads > 0 ? (int)args->threads : dpe_limit_processors(omp_get_max_threads());
-    DPE_TRY(write_lines(writing, &file, n, threads, err));
-    return finish_file(args, &file, path, n, err);
-}
-
-/* The folder of a task, below that of all. */
-static dpe_status folder_of(const struct data_arguments *args, const char *task, char folder[4096],
-                            struct dpe_error *err)
-{
-    int size = snprintf(folder, 4096, "%s/%s", args->output, task);
-    return size >= 0 && size < 4096
-               ? DPE_OK
-               : dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
-}
-
-/* One process at a time: two would mix their lines. */
-static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_error *err)
-{
-    const struct data_arguments *args = writing->args;
+    const char *output = writing->args->output;
     struct dpe_lock lock = {.fd = -1};
-    char folder[4096], path[4160], held[4160], note[256];
-    DPE_TRY(folder_of(args, writing->kind->name, folder, err));
-    snprintf(path, sizeof path, "%s/validation.jsonl", folder);
-    snprintf(held, sizeof held, "%s/LOCK", folder);
-    DPE_TRY(check_new(args, path, err));
+    char note[256];
+    DPE_OWNED char *folder = dpe_join(output, "/", writing->name);
+    DPE_TRY(DPE_MADE(folder, err, "out of memory"));
+    DPE_OWNED char *path = dpe_join(folder, "/", writing->file);
+    DPE_OWNED char *held = dpe_join(folder, "/", "LOCK");
+    DPE_TRY(DPE_MADE(path, err, "out of memory"));
+    DPE_TRY(DPE_MADE(held, err, "out of memory"));
+    DPE_TRY(check_new(writing->args, path, err));
+    DPE_TRY(dpe_make_folder(output, err));
     DPE_TRY(dpe_make_folder(folder, err));
     DPE_TRY(dpe_lock_take(&lock, held, note, err));
-    dpe_status status = write_file(writing, path, n, err);
+    dpe_status status = write_file(writing, path, err);
     dpe_lock_release(&lock, true);
     return status;
 }
 
+/* --------------------------------------------------------------------------------------- RULER */
+
+/* Lines that are made at once. */
+enum { BATCH = 32 };
+struct line {
+    struct dpe_text text;
+    dpe_status status; /* of making it */
+    struct dpe_error err;
+};
+
+static dpe_status make_line(const struct writing *writing, int64_t index, struct line *line)
+{
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
+    line->text.n = 0;
+    DPE_TRY(dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length, index, &sample,
+                             &prompt, &line->err));
+    return write_line(&sample, &prompt, &line->text, &line->err);
+}
+
+static void free_lines(struct line (*lines)[BATCH])
+{
+    for (int i = 0; i < BATCH; i++) {
+        dpe_text_free(&(*lines)[i].text);
+    }
+}
+
+static dpe_status put_ruler(struct writing *writing, struct dpe_new_file *file, int64_t *n,
+                            struct dpe_error *err)
+{
+    const int64_t asked = writing->args->threads;
+    const int threads = asked > 0 ? (int)asked : dpe_limit_processors(omp_get_max_threads());
+    DPE_SCOPED(free_lines) struct line lines[BATCH] = {{{0}}};
+    for (*n = 0; *n < writing->n;) {
+        const int64_t from = *n, size = dpe_least(writing->n - from, BATCH);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+        for (int64_t i = 0; i < size; i++) {
+            lines[i].status = make_line(writing, from + i, lines + i);
+        }
+        for (int64_t i = 0; i < size; i++, ++*n) {
+            const struct line *line = lines + i;
+            if (line->status != DPE_OK) {
+                return dpe_fail(err, line->status, "%s", line->err.text);
+            }
+            DPE_TRY(dpe_new_file_write(file, line->text.bytes, line->text.n, err));
+        }
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            return dpe_fail(err, DPE_INCOMPLETE,
+                            "interrupted while writing %s; run the same command to continue",
+                            file->target);
+        }
+    }
+    return DPE_OK;
+}
+
 /* Every task's first sample is made before anything is written. */
-static dpe_status check_task(const struct writing *writing, int64_t *n, struct dpe_error *err)
+static dpe_status check_task(struct writing *writing, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
     DPE_TRY(dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length, 0, &sample, NULL,
                              err));
-    int64_t most = INT64_MAX;
+    writing->n = writing->args->samples;
     if (writing->kind->maker == &dpe_ruler_qa) {
-        most = (int64_t)writing->ruler->qa[writing->kind->dataset].n_questions;
+        writing->n =
+            dpe_least(writing->n, (int64_t)writing->ruler->qa[writing->kind->dataset].n_questions);
     }
-    *n = dpe_least(writing->args->samples, most);
     return DPE_OK;
 }
 
@@ -242,19 +232,17 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
 {
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; dpe_ruler_kind(i) != NULL; i++) {
-            struct writing writing = {
-                .ruler = ruler, .kind = dpe_ruler_kind(i), .args = args, .failed = -1};
-            int64_t n = 0;
+            struct writing writing = {.args = args,
+                                      .name = dpe_ruler_kind(i)->name,
+                                      .file = "validation.jsonl",
+                                      .put = put_ruler,
+                                      .ruler = ruler,
+                                      .kind = dpe_ruler_kind(i)};
             if (!dpe_suite_task_listed(args->tasks, dpe_score_task("ruler", i))) {
                 continue;
             }
-            DPE_TRY(check_task(&writing, &n, err));
-            if (pass == 1) {
-                DPE_TRY(write_task(&writing, n, err));
-            }
-        }
-        if (pass == 0) {
-            DPE_TRY(dpe_make_folder(args->output, err));
+            DPE_TRY(check_task(&writing, err));
+            DPE_TRY(pass == 1 ? write_task(&writing, err) : DPE_OK);
         }
     }
     return DPE_OK;
@@ -284,20 +272,11 @@ static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample
     return dpe_signals_poll(NULL, err);
 }
 
-static dpe_status write_ruler2_task(const struct data_arguments *args, const char *name,
-                                    struct dpe_ruler2 *ruler2, struct dpe_error *err)
+static dpe_status put_ruler2(struct writing *writing, struct dpe_new_file *file, int64_t *n,
+                             struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
-    char folder[4096], path[4160];
-    int64_t drawn = 0;
-    DPE_TRY(folder_of(args, name, folder, err));
-    snprintf(path, sizeof path, "%s/test.jsonl", folder);
-    DPE_TRY(check_new(args, path, err));
-    DPE_TRY(dpe_make_folder(args->output, err));
-    DPE_TRY(dpe_make_folder(folder, err));
-    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
-    DPE_TRY(dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &file, &drawn, err));
-    return finish_file(args, &file, path, drawn, err);
+    return dpe_ruler2_draw(writing->ruler2, writing->name, writing->args->samples, take_sample,
+                           file, n, err);
 }
 
 /* The tasks of the list whose files are there; those that were named must be. */
@@ -319,7 +298,12 @@ static dpe_status write_ruler2_tasks(const struct data_arguments *args, struct d
             return dpe_fail(err, DPE_NO_INPUT, "%s needs %s/%s, which is not there", task->name,
                             args->ruler2, lacks);
         }
-        DPE_TRY(write_ruler2_task(args, task->name, ruler2, err));
+        struct writing writing = {.args = args,
+                                  .name = task->name,
+                                  .file = "test.jsonl",
+                                  .put = put_ruler2,
+                                  .ruler2 = ruler2};
+        DPE_TRY(write_task(&writing, err));
         written++;
     }
     return written > 0 ? DPE_OK

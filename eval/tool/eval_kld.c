@@ -15,7 +15,8 @@ static const char task_name[] = "kld";
 struct kld {
     struct dpe_comparison comparison; /* first, for what takes one: job, methods and their plans, at
                                          one length; no suites */
-    struct dpe_model *model;          /* --base-model; NULL: the job's */
+    struct dpe_model *model;          /* --base-model, or NULL */
+    const struct dpe_model *of;       /* of the base: that, or the job's */
     struct dpe_tokenizer *tokenizer;  /* of it */
     struct dpe_plan plan;             /* the base's */
     char key[33];
@@ -26,12 +27,6 @@ struct kld {
     struct dpe_kld_saved *saved; /* of --save-base, or NULL */
 };
 
-static const char *base_name(const struct kld *kld)
-{
-    const char *name = kld->comparison.args->base;
-    return name != NULL ? name : "rope";
-}
-
 static const char *base_path(const struct kld *kld)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
@@ -39,11 +34,6 @@ static const char *base_path(const struct kld *kld)
 }
 
 /* -------------------------------------------------------------------------------------- opening */
-
-static const struct dpe_model *base_model(const struct kld *kld)
-{
-    return kld->model != NULL ? kld->model : kld->comparison.job.model;
-}
 
 /* Another file must mean the same by a logit's place, and cut texts into the same tokens. */
 static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
@@ -82,27 +72,29 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
+    kld->of = job->model;
     if (args->base_model != NULL) {
         const struct dpe_model_options options = {.trained_length = args->job.trained_length};
         DPE_TRY(dpe_model_open(args->base_model, &options, &kld->model, err));
+        kld->of = kld->model;
         DPE_TRY(dpe_tokenizer_open(args->base_model, &kld->tokenizer, err));
         DPE_TRY(check_base(kld, err));
     }
     const bool same = args->base_dtype == EVAL_BASE_SAME || strncmp(job->device, "cpu", 3) != 0;
     kld->device = same ? job->device : args->base_dtype == EVAL_BASE_BF16 ? "cpu-bf16" : "cpu";
     if (args->base_dtype == EVAL_BASE_BF16 &&
-        dpe_device_dtype(kld->device, dpe_model_config(base_model(kld))) != DPE_BF16) {
+        dpe_device_dtype(kld->device, dpe_model_config(kld->of)) != DPE_BF16) {
         return dpe_fail(err, DPE_USAGE,
                         "--base-dtype bf16: expected a device that multiplies the base in bf16, "
                         "as cpu does, found %s",
                         job->device);
     }
     struct dpe_plan_context context = dpe_job_context(job, kld->length);
-    context.config = dpe_model_config(base_model(kld));
+    context.config = dpe_model_config(kld->of);
     context.official = args->official;
-    const char *fingerprint = args->other_model ? NULL : dpe_model_fingerprint(base_model(kld));
+    const char *fingerprint = args->other_model ? NULL : dpe_model_fingerprint(kld->of);
     dpe_status status =
-        dpe_plan_asked(NULL, base_name(kld), &context, fingerprint, &kld->plan, NULL, err);
+        dpe_plan_asked(NULL, args->base, &context, fingerprint, &kld->plan, NULL, err);
     return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err)
                             : dpe_fail_prefix(err, "--base");
 }
@@ -111,10 +103,10 @@ static dpe_status open_saved(struct kld *kld, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_kld_saved_name name = {
-        .vocab = dpe_model_config(base_model(kld))->vocab,
+        .vocab = dpe_model_config(kld->of)->vocab,
         .length = kld->length,
         .plan = kld->key,
-        .model = dpe_model_fingerprint(base_model(kld)),
+        .model = dpe_model_fingerprint(kld->of),
         .device = kld->device,
         .kv_type = dpe_kv_type_names[args->base_kv],
     };
@@ -234,7 +226,7 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
     const struct kld *kld = user;
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const char *const texts[][2] = {
-        {"base", base_name(kld)},
+        {"base", args->base},
         {"base_plan", kld->key},
         {"base_model", base_path(kld)},
         {"base_device", kld->device},
@@ -263,7 +255,7 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
     const struct dpe_eval_arguments *args = kld->comparison.args;
     struct dpe_result *out = dpe_result_begin("dpe-eval kld");
     dpe_result_text(out, "model", args->job.model);
-    dpe_result_text(out, "base", base_name(kld));
+    dpe_result_text(out, "base", args->base);
     dpe_result_text(out, "base_model", base_path(kld));
     dpe_result_whole(out, "length", kld->length);
     dpe_result_text(out, "table", args->job.output);
@@ -282,7 +274,7 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
         return print_result(kld, &result, err);
     }
     const struct dpe_kld_words of = {
-        .base = base_name(kld),
+        .base = kld->comparison.args->base,
         .length = kld->length,
         .trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
                                       : kld->comparison.job.trained_length};
@@ -305,7 +297,7 @@ static dpe_status base_session(struct kld *kld, struct dpe_error *err)
     struct dpe_session_options options = dpe_job_session_options(&kld->comparison.job, kld->length);
     options.device = kld->device;
     options.kv_type = kld->comparison.args->base_kv;
-    if (dpe_session_create(base_model(kld), &kld->plan, &options, &kld->base, err) != DPE_OK) {
+    if (dpe_session_create(kld->of, &kld->plan, &options, &kld->base, err) != DPE_OK) {
         return dpe_fail_prefix(err, "the base's session");
     }
     dpe_session_set_poll(kld->base, dpe_signals_poll, NULL);
@@ -337,8 +329,8 @@ static dpe_status read_text(struct kld *kld, const struct dpe_item *item,
         DPE_TRY(base_session(kld, err));
     }
     const struct dpe_kld_base base = {once ? session : kld->base, kld->saved, item->sample};
-    return dpe_kld_read(&base, session, dpe_model_config(base_model(kld))->vocab, ids, kld->length,
-                        tokens, err);
+    return dpe_kld_read(&base, session, dpe_model_config(kld->of)->vocab, ids, kld->length, tokens,
+                        err);
 }
 
 /* A row of the item; the job makes one at a time. Values that are not finite are recorded in it. */
@@ -405,7 +397,7 @@ static dpe_status start(void *state, struct dpe_error *err)
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const char *const fields[][2] = {
         {"base_plan", kld->key},
-        {"base_model", dpe_model_fingerprint(base_model(kld))},
+        {"base_model", dpe_model_fingerprint(kld->of)},
         {"base_device", kld->device},
         {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
         {"base_kept", args->save_base != NULL ? "16 bits" : "as computed"},
@@ -461,7 +453,7 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     }
     if (print && once) {
         char bytes[32];
-        int64_t text = dpe_kld_saved_bytes(dpe_model_config(base_model(kld))->vocab, kld->length);
+        int64_t text = dpe_kld_saved_bytes(dpe_model_config(kld->of)->vocab, kld->length);
         dpe_print("--save-base      %s\n",
                   dpe_format_bytes((uint64_t)(text * kld->n_texts), bytes));
     }

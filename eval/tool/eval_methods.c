@@ -209,7 +209,7 @@ static dpe_status price_task(const struct dpe_comparison *comparison, const stru
                              struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(comparison->job.model);
-    if (suite->perplexity) {
+    if (suite->kind->perplexity) {
         dpe_price_text(config, task->length, windows_of(comparison, task), true, price);
         return DPE_OK;
     }
@@ -284,40 +284,6 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct dpe_comparison *compar
         largest = dpe_eval_larger_plan(comparison, largest, &comparison->plans[p]);
     }
     return largest;
-}
-
-/* −1: the estimate failed, as where a method cannot run here. */
-static int64_t sample_bytes(const struct dpe_comparison *comparison, const char *key,
-                            int64_t length)
-{
-    struct dpe_session_options options = dpe_job_session_options(&comparison->job, length);
-    struct dpe_session_needs needs = {0};
-    options.capacity = options.positions = length;
-    options.branches = options.n_threads = 1;
-    options.max_memory = UINT64_MAX; /* or a device's free memory would decide the chunk */
-    options.kv_dir = NULL;
-    const struct dpe_plan *plan = NULL;
-    for (int p = 0; p < comparison->n_plans && plan == NULL; p++) {
-        plan = strcmp(comparison->keys[p], key) == 0 ? &comparison->plans[p] : NULL;
-    }
-    if (plan == NULL || dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
-                                             &options, &needs, NULL) != DPE_OK) {
-        return -1;
-    }
-    bool on_device = strcmp(comparison->job.device_info.kind, "cuda") == 0; /* with the weights */
-    return (int64_t)(needs.memory - (on_device ? needs.weights : 0));
-}
-
-dpe_status dpe_eval_count_memory(const struct dpe_comparison *comparison,
-                                 struct dpe_results *results, struct dpe_error *err)
-{
-    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
-    DPE_TRY(DPE_NEW(&results->r.memory, n, err, "out of memory for results"));
-    for (size_t i = 0; i < n; i++) {
-        int64_t length = results->suite->tasks[i % (size_t)results->n_tasks].length;
-        results->r.memory[i] = sample_bytes(comparison, results->r.plan[i], length);
-    }
-    return DPE_OK;
 }
 
 /* The rows under one plan, with the time that they take where that is wanted. */
@@ -405,7 +371,7 @@ static struct dpe_job_batch together_at_once(const struct dpe_comparison *compar
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
         wanted.together = dpe_most(dpe_least(together, task->n_samples), wanted.together);
-        wanted.answers = wanted.answers || !comparison->suites[i].perplexity;
+        wanted.answers = wanted.answers || !comparison->suites[i].kind->perplexity;
     }
     return wanted;
 }

@@ -34,32 +34,15 @@ static json_t *references(const struct file *file, const struct dpe_sample *samp
     return json_incref(list ? all : json_array_get(all, 0));
 }
 
-/* RULER: all fields that its evaluation reads. */
-static json_t *ruler_line(const struct file *file, const struct dpe_row *row,
-                          const struct dpe_sample *sample, const struct dpe_text *prompt)
-{
-    return json_pack("{s:I, s:s, s:s%, s:o, s:{}, s:i, s:I}", "index", (json_int_t)row->sample,
-                     "pred", row->text == NULL ? "" : row->text, "input",
-                     prompt->n > 0 ? prompt->bytes : "", prompt->n, "outputs",
-                     references(file, sample), "others", "truncation", -1, "length",
-                     (json_int_t)((int64_t)sample->prompt.n + sample->max_new));
-}
-
-/* RULER v2: what its evaluation reads of a generation. */
-static json_t *ruler2_line(const struct file *file, const struct dpe_row *row,
-                           const struct dpe_sample *sample)
-{
-    return json_pack("{s:I, s:s, s:o, s:I}", "index", (json_int_t)row->sample, "generation",
-                     row->text == NULL ? "" : row->text, "expected_answer",
-                     references(file, sample), "length", (json_int_t)sample->prompt.n);
-}
-
-static json_t *infinitebench_line(const struct file *file, const struct dpe_row *row,
-                                  const struct dpe_sample *sample)
-{
-    return json_pack("{s:I, s:s, s:o}", "id", (json_int_t)row->sample, "prediction",
-                     row->text == NULL ? "" : row->text, "ground_truth", references(file, sample));
-}
+/* What each format calls the number of a sample, its answer and its references, as its evaluation
+ * reads them. RULER's has the prompt too, and both RULERs' a length. */
+static const struct {
+    const char *index, *answer, *references;
+} names[] = {
+    [DPE_RECORD_RULER] = {"index", "pred", "outputs"},
+    [DPE_RECORD_INFINITEBENCH] = {"id", "prediction", "ground_truth"},
+    [DPE_RECORD_RULER2] = {"index", "generation", "expected_answer"},
+};
 
 static dpe_status write_row(const struct file *file, const struct dpe_row *row,
                             struct dpe_new_file *out, struct dpe_error *err)
@@ -67,14 +50,21 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row,
     DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
-    bool ruler = file->format == DPE_RECORD_RULER;
-    bool second = file->format == DPE_RECORD_RULER2;
+    const bool ruler = file->format == DPE_RECORD_RULER;
     DPE_TRY(dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err));
-    DPE_TRY(dpe_jsonl_append(&line,
-                             ruler    ? ruler_line(file, row, &sample, &prompt)
-                             : second ? ruler2_line(file, row, &sample)
-                                      : infinitebench_line(file, row, &sample),
-                             err));
+    const int64_t length = (int64_t)sample.prompt.n + (ruler ? sample.max_new : 0);
+    json_t *input = ruler ? json_stringn(prompt.n > 0 ? prompt.bytes : "", prompt.n) : NULL;
+    json_t *others = ruler ? json_object() : NULL;
+    json_t *truncation = ruler ? json_integer(-1) : NULL;
+    json_t *tokens = file->format != DPE_RECORD_INFINITEBENCH ? json_integer(length) : NULL;
+    DPE_TRY(dpe_jsonl_append(
+        &line,
+        json_pack("{s:I, s:s, s:o*, s:o, s:o*, s:o*, s:o*}", names[file->format].index,
+                  (json_int_t)row->sample, names[file->format].answer,
+                  row->text == NULL ? "" : row->text, "input", input,
+                  names[file->format].references, references(file, &sample), "others", others,
+                  "truncation", truncation, "length", tokens),
+        err));
     return dpe_new_file_write(out, line.bytes, line.n, err);
 }
 
@@ -156,15 +146,8 @@ static dpe_status write_suite(const struct dpe_comparison *comparison, int i, st
 static dpe_status check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;
-    if (stat(path, &info) == 0) {
-        return !S_ISDIR(info.st_mode)
-                   ? dpe_fail(err, DPE_CANNOT_CREATE,
-                              "%s: expected a folder or nothing, found a file", path)
-               : access(path, W_OK | X_OK) == 0
-                   ? DPE_OK
-                   : dpe_fail(err, DPE_PERMISSION, "%s: %s", path, strerror(errno));
-    }
     char parent[4096];
+    const bool there = stat(path, &info) == 0;
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') {
         n--;
@@ -173,11 +156,14 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
         n--;
     }
     snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
-    if (access(parent, W_OK | X_OK) != 0) {
-        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
-                        "%s: cannot be created: %s", path, strerror(errno));
+    if (there && !S_ISDIR(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: expected a folder or nothing, found a file",
+                        path);
     }
-    return DPE_OK;
+    return access(there ? path : parent, W_OK | X_OK) == 0
+               ? DPE_OK
+               : dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                          "%s: cannot be written: %s", path, strerror(errno));
 }
 
 /* A run that begins has no answers yet, so a file that is there holds those of another one: refused

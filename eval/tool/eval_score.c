@@ -1,8 +1,11 @@
 /* dpe-eval score: predictions of other programs, by the benchmarks' own rules. Their files are
  * found in the layouts in which they are published: in a folder, in folders of models, in folders
  * of tasks that hold folders of models. */
-#include <dirent.h>
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700 /* nftw */
+#endif
 #include <errno.h>
+#include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,21 +31,10 @@ struct score_found {
 struct score_files {
     struct score_found *at; /* [n] by label, then path */
     size_t n;
+    struct dpe_error *err; /* of what went wrong, while it is made */
 };
 
 enum { MAX_DEPTH = 4, MAX_FILES = 10000 };
-
-struct walk {
-    const char *suite;
-    const struct dpe_score_task *only;
-    bool skip_bad;
-    struct score_files *files;
-};
-
-static dpe_status made(const char *p, struct dpe_error *err)
-{
-    return DPE_MADE(p, err, "no memory for a list of files");
-}
 
 /* "…-3.jsonl": one part of several that make a file. */
 static bool is_part(const char *file)
@@ -61,52 +53,6 @@ static size_t rest_of(const char *file, const char *task)
                                                                 : (size_t)(end - at) - strlen(task);
 }
 
-static dpe_status add(struct walk *walk, const char *path, const struct dpe_score_task *task,
-                      const char *label, size_t rest, struct dpe_error *err)
-{
-    struct score_files *files = walk->files;
-    DPE_TRY(DPE_ROOM(&files->at, files->n, err, "no memory for a list of files"));
-    struct score_found *found = &files->at[files->n++];
-    *found = (struct score_found){
-        .path = strdup(path), .label = strdup(label), .task = task, .rest = rest};
-    DPE_TRY(made(found->path, err));
-    DPE_TRY(made(found->label, err));
-    return files->n <= MAX_FILES
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
-}
-
-static dpe_status see_file(struct walk *walk, const char *path, const char *name,
-                           const struct dpe_score_task *of_folder, const char *label,
-                           struct dpe_error *err)
-{
-    const struct dpe_score_task *own = dpe_score_task_of_file(walk->suite, name);
-    const struct dpe_score_task *task = walk->only != NULL ? walk->only
-                                        : own != NULL      ? own
-                                                           : of_folder;
-    if (task != NULL) {
-        bool named = own == task;
-        return add(walk, path, task, label, named ? rest_of(name, task->name) : 0, err);
-    }
-    dpe_fail(err, DPE_BAD_DATA, "%s: the file name holds no task of %s; give --task NAME", path,
-             walk->suite);
-    if (!walk->skip_bad) {
-        return DPE_BAD_DATA;
-    }
-    dpe_log_warning("%s", err->text);
-    return DPE_OK;
-}
-
-static int no_dot(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
 static const struct dpe_score_task *task_named(const char *suite, const char *name)
 {
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
@@ -117,116 +63,147 @@ static const struct dpe_score_task *task_named(const char *suite, const char *na
     return NULL;
 }
 
-static dpe_status see_folder(struct walk *walk, const char *folder,
-                             const struct dpe_score_task *task, const char *label, int depth,
-                             struct dpe_error *err);
-
-static dpe_status see_entry(struct walk *walk, const char *folder, const char *name,
-                            const struct dpe_score_task *task, const char *label, int depth,
-                            struct dpe_error *err)
+static dpe_status no_task(const char *path, const char *suite, struct dpe_error *err)
 {
-    size_t n = strlen(name);
-    DPE_OWNED char *path = dpe_join(folder, "/", name);
-    DPE_TRY(made(path, err));
-    if (!dpe_is_folder(path)) {
-        bool jsonl = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
-        return jsonl ? see_file(walk, path, name, task, label, err) : DPE_OK;
-    }
-    const struct dpe_score_task *own = task_named(walk->suite, name);
-    DPE_OWNED char *below =
-        own != NULL ? strdup(label) : dpe_join(label, label[0] != '\0' ? "/" : "", name);
-    DPE_TRY(made(below, err));
-    return depth < MAX_DEPTH
-               ? see_folder(walk, path, own != NULL ? own : task, below, depth + 1, err)
-               : DPE_OK;
+    return dpe_fail(err, DPE_BAD_DATA, "%s: the file name holds no task of %s; give --task NAME",
+                    path, suite);
 }
 
-static dpe_status see_folder(struct walk *walk, const char *folder,
-                             const struct dpe_score_task *task, const char *label, int depth,
-                             struct dpe_error *err)
+/* Of the walk that is going on, as nftw hands nothing on. */
+static struct score_files *walked;
+static size_t walked_from; /* where paths go on behind the folder */
+
+static int visit(const char *path, const struct stat *info, int type, struct FTW *place)
 {
-    struct dirent **entries = NULL;
-    int n = scandir(folder, &entries, no_dot, by_bytes);
-    if (n < 0) {
-        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_IO, "%s: %s", folder,
-                        strerror(errno));
+    const size_t n = strlen(path);
+    (void)info;
+    if (strstr(path + walked_from, "/.") != NULL || place->level > MAX_DEPTH + 1) {
+        return DPE_OK;
     }
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < n; i++) {
-        if (status == DPE_OK) {
-            status = see_entry(walk, folder, entries[i]->d_name, task, label, depth, err);
+    if (type == FTW_DNR || type == FTW_NS) {
+        return (int)dpe_fail_errno(walked->err, errno, path, "cannot be read");
+    }
+    if ((type != FTW_F && type != FTW_SLN) || n <= 6 || strcmp(path + n - 6, ".jsonl") != 0) {
+        return DPE_OK;
+    }
+    if (walked->n == MAX_FILES) {
+        return (int)dpe_fail(walked->err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
+    }
+    DPE_TRY(DPE_ROOM(&walked->at, walked->n, walked->err, "no memory for a list of files"));
+    walked->at[walked->n] = (struct score_found){.path = strdup(path)};
+    return (int)DPE_MADE(walked->at[walked->n++].path, walked->err,
+                         "no memory for a list of files");
+}
+
+/* Label and task of a file that was found. */
+static dpe_status classify(const char *suite, const struct dpe_score_task *only,
+                           struct score_found *found, struct dpe_error *err)
+{
+    const char *name = dpe_last_part(found->path);
+    const struct dpe_score_task *own = dpe_score_task_of_file(suite, name);
+    const struct dpe_score_task *of_folder = NULL;
+    struct dpe_text label = {0};
+    dpe_text_put_bytes(&label, "", 0);
+    for (const char *part = found->path + walked_from + 1, *end = part; part < name;
+         part = end + 1) {
+        char folder[256];
+        end = strchr(part, '/');
+        snprintf(folder, sizeof folder, "%.*s", (int)(end - part), part);
+        const struct dpe_score_task *task = task_named(suite, folder);
+        of_folder = task != NULL ? task : of_folder;
+        if (task == NULL) {
+            dpe_text_put(&label, "%s%s", label.n > 0 ? "/" : "", folder);
         }
-        free(entries[i]);
     }
-    free(entries);
-    return status;
+    found->label = label.bytes;
+    DPE_TRY(dpe_text_done(&label, err));
+    found->task = only != NULL ? only : own != NULL ? own : of_folder;
+    found->rest = own != NULL && own == found->task ? rest_of(name, own->name) : 0;
+    return found->task != NULL ? DPE_OK : no_task(found->path, suite, err);
 }
 
 static int by_label(const void *a, const void *b)
 {
     const struct score_found *x = a;
     const struct score_found *y = b;
-    int order = strcmp(x->label, y->label);
+    int order = x->label != NULL && y->label != NULL ? strcmp(x->label, y->label) : 0;
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
 /* A file beside another one of its task whose name says more than the task's is something else. */
-static void leave_out_extras(struct score_files *files)
+static void find_extras(struct score_files *files)
 {
-    size_t kept = 0;
     for (size_t i = 0; i < files->n; i++) {
-        const struct score_found *file = &files->at[i];
-        for (size_t k = 0; k < files->n && !files->at[i].extra; k++) {
+        struct score_found *file = &files->at[i];
+        for (size_t k = 0; k < files->n && !file->extra; k++) {
             const struct score_found *other = &files->at[k];
-            files->at[i].extra = other->task == file->task && other->rest < file->rest &&
-                                 strcmp(other->label, file->label) == 0;
+            file->extra = other->task == file->task && other->rest < file->rest &&
+                          strcmp(other->label, file->label) == 0;
         }
-    }
-    for (size_t i = 0; i < files->n; i++) {
-        if (files->at[i].extra) {
+        if (file->extra) {
             dpe_log_warning("%s is left out: another file has the plain name of the task %s",
-                            files->at[i].path, files->at[i].task->name);
-            free(files->at[i].path);
-            free(files->at[i].label);
-        } else {
-            files->at[kept++] = files->at[i];
+                            file->path, file->task->name);
         }
     }
-    files->n = kept;
 }
 
-/* All .jsonl files below a folder: FOLDER/…TASK….jsonl, FOLDER/MODEL/…TASK….jsonl and
- *  FOLDER/TASK/MODEL/….jsonl. The task is `only`, else the one in the file's name, else the one
- * that a folder on the way has as its name. Of several files of one task in one place those with
- * the shortest rest after the task's name are kept; the others are named in a warning. A file
- * without a task is DPE_BAD_DATA, or with skip_bad left out with a warning; no file is
- * DPE_NO_INPUT, or DPE_BAD_DATA when some were left out. Free with free_files, also after
- * failures. */
-static dpe_status find_files(const char *suite, const struct dpe_score_task *only,
-                             const char *folder, bool skip_bad, struct score_files *files,
-                             struct dpe_error *err)
+static void free_found(struct score_found *found)
 {
-    struct walk walk = {suite, only, skip_bad, files};
-    *files = (struct score_files){0};
-    DPE_TRY(see_folder(&walk, folder, NULL, "", 0, err));
-    if (files->n == 0) {
-        return dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
-                        "%s: expected .jsonl files%s, found none", folder,
-                        skip_bad ? " of tasks" : "");
-    }
-    qsort(files->at, files->n, sizeof *files->at, by_label);
-    leave_out_extras(files);
-    return DPE_OK;
+    free(found->path);
+    free(found->label);
+    *found = (struct score_found){0};
 }
 
 static void free_files(struct score_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
-        free(files->at[i].path);
-        free(files->at[i].label);
+        free_found(&files->at[i]);
     }
     free(files->at);
-    *files = (struct score_files){0};
+}
+
+/* All .jsonl files below a folder: FOLDER/…TASK….jsonl, FOLDER/MODEL/…TASK….jsonl and
+ *  FOLDER/TASK/MODEL/….jsonl. The task is `only`, else the one in the file's name, else the one
+ * that a folder on the way has as its name. Of several files of one task in one place all but those
+ * with the shortest rest after the task's name are extra, and named in a warning. A file without a
+ * task is DPE_BAD_DATA, or with skip_bad left out with a warning; no file is DPE_NO_INPUT, or
+ * DPE_BAD_DATA when some were left out. Free with free_files, also after failures. */
+static dpe_status find_files(const char *suite, const struct dpe_score_task *only,
+                             const char *folder, bool skip_bad, struct score_files *files,
+                             struct dpe_error *err)
+{
+    size_t kept = 0;
+    *files = (struct score_files){.err = err};
+    walked = files;
+    walked_from = strlen(folder);
+    while (walked_from > 1 && folder[walked_from - 1] == '/') {
+        walked_from--;
+    }
+    const int walk = nftw(folder, visit, MAX_DEPTH + 2, 0);
+    DPE_TRY(walk < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : (dpe_status)walk);
+    qsort(files->at, files->n, sizeof *files->at, by_label);
+    for (size_t i = 0; i < files->n; i++) {
+        const struct score_found moved = files->at[i];
+        files->at[i] = (struct score_found){0};
+        files->at[kept] = moved;
+        const dpe_status status = classify(suite, only, &files->at[kept], err);
+        DPE_TRY(status == DPE_BAD_DATA && skip_bad ? DPE_OK : status);
+        if (status == DPE_OK) {
+            kept++;
+        } else {
+            dpe_log_warning("%s", err->text);
+            free_found(&files->at[kept]);
+        }
+    }
+    files->n = kept;
+    if (kept == 0) {
+        return dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
+                        "%s: expected .jsonl files%s, found none", folder,
+                        skip_bad ? " of tasks" : "");
+    }
+    qsort(files->at, kept, sizeof *files->at, by_label);
+    find_extras(files);
+    return DPE_OK;
 }
 
 enum {
@@ -526,9 +503,7 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
         uint64_t size = 0;
         DPE_TRY(dpe_open_regular(path, &fd, &size, err));
         close(fd);
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: the file name holds no task of %s; give --task NAME", path,
-                        scoring->args->suite);
+        return no_task(path, scoring->args->suite, err);
     }
     DPE_TRY(score_file(scoring, path, task, err));
     put_scores(scoring, "");
@@ -544,7 +519,7 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
     for (size_t i = 0; i < files.n; i++) {
         const struct score_found *file = &files.at[i];
         DPE_TRY(dpe_signals_poll(NULL, err));
-        DPE_TRY(score_file(scoring, file->path, file->task, err));
+        DPE_TRY(file->extra ? DPE_OK : score_file(scoring, file->path, file->task, err));
         if (i + 1 == files.n || strcmp(file[1].label, file->label) != 0) {
             bool first = strcmp(file->label, files.at[0].label) == 0;
             if (file->label[0] != '\0' && scoring->out == NULL) {

@@ -33,57 +33,53 @@ static const char *takers(unsigned takes, char text[128])
 }
 
 /* An override by its name: as an option, and as a key after a suite's name. */
-struct entry {
+static const struct entry {
     const char *name;
-    int takes;         /* DPE_SUITE_…, or EVERY */
-    const char **text; /* where it is: one of the two */
-    int64_t *number;   /* 0 = not given */
+    int takes;       /* DPE_SUITE_…, or EVERY */
+    size_t at, size; /* in struct dpe_suite_given, all zeros where it is not given */
+    bool number;     /* int64_t, else a text */
+} entries[] = {
+#define MEMBER(name)                                                                               \
+    offsetof(struct dpe_suite_given, name), sizeof(((struct dpe_suite_given *)NULL)->name)
+    {"samples", EVERY, MEMBER(samples), true},
+    {"chat-template", DPE_SUITE_CHAT_TEMPLATE, MEMBER(chat_template), false},
+    {"niah", DPE_SUITE_NEEDLES, MEMBER(niah), false},
+    {"stride", DPE_SUITE_WINDOW, MEMBER(stride), true},
+    {"max-tokens", DPE_SUITE_WINDOW, MEMBER(max_tokens), true},
+    {"tasks", DPE_SUITE_TASKS, MEMBER(tasks), false},
+    {"data", DPE_SUITE_TASKS, MEMBER(data), false},
+    {"template", DPE_SUITE_TASKS, MEMBER(template_file), false},
+    {"squad", DPE_SUITE_QUESTIONS, MEMBER(squad), false},
+    {"hotpotqa", DPE_SUITE_QUESTIONS, MEMBER(hotpotqa), false},
+    {"scorer", DPE_SUITE_SCORER, MEMBER(scorer), false},
+#undef MEMBER
 };
-enum { MAX_ENTRIES = 16 };
-
-static size_t list_overrides(struct dpe_suite_given *of, struct entry *entries)
-{
-    const struct entry all[] = {
-        {"samples", EVERY, NULL, &of->samples},
-        {"chat-template", DPE_SUITE_CHAT_TEMPLATE, &of->chat_template, NULL},
-        {"niah", DPE_SUITE_NEEDLES, &of->niah, NULL},
-        {"stride", DPE_SUITE_WINDOW, NULL, &of->stride},
-        {"max-tokens", DPE_SUITE_WINDOW, NULL, &of->max_tokens},
-        {"tasks", DPE_SUITE_TASKS, &of->tasks, NULL},
-        {"data", DPE_SUITE_TASKS, &of->data, NULL},
-        {"template", DPE_SUITE_TASKS, &of->template_file, NULL},
-        {"squad", DPE_SUITE_QUESTIONS, &of->squad, NULL},
-        {"hotpotqa", DPE_SUITE_QUESTIONS, &of->hotpotqa, NULL},
-        {"scorer", DPE_SUITE_SCORER, &of->scorer, NULL},
-    };
-    memcpy(entries, all, sizeof all);
-    return sizeof all / sizeof all[0];
-}
+enum { N_ENTRIES = sizeof entries / sizeof entries[0] };
 
 static bool takes(const struct dpe_eval_suite *suite, const struct entry *entry)
 {
     return entry->takes == EVERY || (dpe_eval_kind_of(suite)->takes & (unsigned)entry->takes) != 0;
 }
 
-static bool given(const struct entry *entry)
+static bool given(const struct dpe_suite_given *of, const struct entry *entry)
 {
-    return entry->text != NULL ? *entry->text != NULL : *entry->number != 0;
+    static const struct dpe_suite_given none = {0};
+    return memcmp((const char *)of + entry->at, &none, entry->size) != 0;
+}
+
+/* Which is an option alone: a suite takes its parameters one by one. */
+static bool is_niah(const struct entry *entry)
+{
+    return entry->at == offsetof(struct dpe_suite_given, niah);
 }
 
 struct dpe_suite_given dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite)
 {
-    struct dpe_suite_given merged = args->suites[suite].own, general = args->general;
-    struct entry own[MAX_ENTRIES], other[MAX_ENTRIES];
-    size_t n = list_overrides(&merged, own);
-    list_overrides(&general, other);
-    for (size_t i = 0; i < n; i++) {
-        if (!takes(&args->suites[suite], &own[i]) || given(&own[i])) {
-            continue;
-        }
-        if (own[i].text != NULL) {
-            *own[i].text = *other[i].text;
-        } else {
-            *own[i].number = *other[i].number;
+    struct dpe_suite_given merged = args->suites[suite].own;
+    for (const struct entry *entry = entries; entry < entries + N_ENTRIES; entry++) {
+        if (takes(&args->suites[suite], entry) && !given(&merged, entry)) {
+            memcpy((char *)&merged + entry->at, (const char *)&args->general + entry->at,
+                   entry->size);
         }
     }
     return merged;
@@ -109,13 +105,10 @@ static void refuse_key(struct dpe_command_line *state, const struct dpe_eval_sui
                        const char *item)
 {
     bool needles = (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) != 0;
-    struct dpe_suite_given none = {0};
-    struct entry entries[MAX_ENTRIES];
     char known[256] = "";
-    size_t n = list_overrides(&none, entries);
-    for (size_t i = 0; i < n; i++) {
-        if (takes(suite, &entries[i]) && entries[i].text != &none.niah) {
-            dpe_append(known, sizeof known, "%s%s=", known[0] == '\0' ? "" : ", ", entries[i].name);
+    for (const struct entry *entry = entries; entry < entries + N_ENTRIES; entry++) {
+        if (takes(suite, entry) && !is_niah(entry)) {
+            dpe_append(known, sizeof known, "%s%s=", known[0] == '\0' ? "" : ", ", entry->name);
         }
     }
     char names[512];
@@ -126,38 +119,50 @@ static void refuse_key(struct dpe_command_line *state, const struct dpe_eval_sui
                    needles ? ")" : "", item, dpe_suggest(item, names, meant));
 }
 
-/* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
- * task, which checks its own: those are joined in suite->parameters. */
-static void read_item(struct dpe_command_line *state, struct dpe_eval_suite *suite, char *item)
+/* The value of an override. */
+static void take(struct dpe_command_line *state, struct dpe_eval_suite *suite,
+                 const struct entry *entry, const char *value)
 {
-    struct entry entries[MAX_ENTRIES];
-    size_t n = list_overrides(&suite->own, entries);
-    char *equals = strchr(item, '=');
-    for (size_t i = 0; equals != NULL && i < n; i++) {
-        const struct entry *entry = &entries[i];
-        if (strlen(entry->name) != (size_t)(equals - item) ||
-            strncmp(entry->name, item, (size_t)(equals - item)) != 0 || !takes(suite, entry) ||
-            entry->text == &suite->own.niah) {
-            continue;
-        }
-        if (given(entry)) {
-            dpe_line_error(state, "--suite: %s: %s is given twice", suite->name, entry->name);
-        }
-        if (entry->text != NULL) {
-            *entry->text = equals + 1;
-        } else {
-            char option[64];
-            snprintf(option, sizeof option, "--suite: %s: %s", suite->name, entry->name);
-            *entry->number = dpe_parse_tokens(state, option, equals + 1, 1, DPE_MOST_COUNT);
-            if (*entry->number > EVAL_MAX_SAMPLES && entry->number == &suite->own.samples) {
-                dpe_line_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES,
-                               equals + 1);
-            }
-        }
+    char option[64];
+    snprintf(option, sizeof option, "--suite: %s: %s", suite->name, entry->name);
+    if (given(&suite->own, entry)) {
+        dpe_line_error(state, "%s is given twice", option);
+    }
+    if (!entry->number) {
+        memcpy((char *)&suite->own + entry->at, &value, sizeof value);
         return;
     }
-    if (equals == NULL || (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) == 0 ||
-        !is_parameter(item)) {
+    const int64_t number = dpe_parse_tokens(state, option, value, 1, DPE_MOST_COUNT);
+    memcpy((char *)&suite->own + entry->at, &number, sizeof number);
+    if (suite->own.samples > EVAL_MAX_SAMPLES) {
+        dpe_line_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES, value);
+    }
+}
+
+/* The override that begins KEY=VALUE; NULL: the suite takes none of that name. */
+static const struct entry *entry_of(const struct dpe_eval_suite *suite, const char *item)
+{
+    const struct entry *entry = entries;
+    while (entry < entries + N_ENTRIES &&
+           (strncmp(item, entry->name, strlen(entry->name)) != 0 ||
+            item[strlen(entry->name)] != '=' || !takes(suite, entry) || is_niah(entry))) {
+        entry++;
+    }
+    return entry < entries + N_ENTRIES ? entry : NULL;
+}
+
+/* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
+ * task, which checks its own: those are joined in suite->parameters. */
+static void read_item(struct dpe_command_line *state, struct dpe_eval_suite *suite,
+                      const char *item)
+{
+    const struct entry *entry = entry_of(suite, item);
+    const bool needles = (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) != 0;
+    if (entry != NULL) {
+        take(state, suite, entry, strchr(item, '=') + 1);
+        return;
+    }
+    if (strchr(item, '=') == NULL || !needles || !is_parameter(item)) {
         refuse_key(state, suite, item);
     }
     strcat(suite->parameters, suite->parameters[0] == '\0' ? "" : ",");
@@ -284,13 +289,10 @@ static void refuse_unused(struct dpe_command_line *state, const struct dpe_eval_
         any |= dpe_eval_kind_of(&args->suites[i])->takes;
         predictions = predictions || dpe_eval_kind_of(&args->suites[i])->predictions;
     }
-    struct dpe_suite_given general = args->general;
-    struct entry entries[MAX_ENTRIES];
     char text[128];
-    size_t n = list_overrides(&general, entries);
-    for (size_t i = 0; i < n; i++) {
-        const struct entry *entry = &entries[i];
-        if (given(entry) && entry->takes != EVERY && (any & (unsigned)entry->takes) == 0) {
+    for (const struct entry *entry = entries; entry < entries + N_ENTRIES; entry++) {
+        if (given(&args->general, entry) && entry->takes != EVERY &&
+            (any & (unsigned)entry->takes) == 0) {
             dpe_line_error(state, "--%s goes with %s", entry->name,
                            takers((unsigned)entry->takes, text));
         }

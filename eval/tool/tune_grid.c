@@ -58,31 +58,22 @@ static const struct {
 };
 enum { N_GRID = sizeof grid / sizeof grid[0] };
 
-enum { MAX_AXES = 16, MAX_AXIS_VALUES = MAX_VALUES * 4 };
-/* An item of a spec: a key and its values, or what all settings have there. */
-struct axis {
-    char key[64];
-    char values[MAX_AXIS_VALUES][32];
-    int n; /* 0: fixed */
-    char fixed[DPE_DETECT_SPEC];
-};
-
-void dpe_tune_settings_free(struct dpe_tune_settings *settings)
+/* A setting: the spec, and another item of it ("" for none). */
+static dpe_status add(struct dpe_tune_settings *settings, const char *spec, const char *item,
+                      struct dpe_error *err)
 {
-    free(settings->specs);
-    *settings = (struct dpe_tune_settings){0};
-}
-
-static dpe_status add(struct dpe_tune_settings *settings, const char *spec, struct dpe_error *err)
-{
+    const char *before = item[0] == '\0' ? "" : strchr(spec, ':') == NULL ? ":" : ",";
     if (settings->n == TUNE_MAX_SETTINGS) {
         return dpe_fail(err, DPE_USAGE,
                         "--method %.60s…: expected at most %d settings, found more; give fewer "
                         "values",
                         spec, TUNE_MAX_SETTINGS);
     }
-    snprintf(settings->specs[settings->n++], DPE_DETECT_SPEC, "%s", spec);
-    return DPE_OK;
+    int n = snprintf(settings->specs[settings->n++], DPE_DETECT_SPEC, "%s%s%s", spec, before, item);
+    return n < DPE_DETECT_SPEC
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE, "--method %.60s…: a setting is longer than %d characters",
+                          spec, DPE_DETECT_SPEC - 1);
 }
 
 static double unit_of(enum unit unit, const struct dpe_plan_context *context)
@@ -103,39 +94,30 @@ static double unit_of(enum unit unit, const struct dpe_plan_context *context)
     }
 }
 
-static bool has_value(const struct axis *axis, const char *text)
-{
-    for (int i = 0; i < axis->n; i++) {
-        if (strcmp(axis->values[i], text) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
+/* Between values: what the user writes, and of the default grid, where a list has one number. */
+enum { BY_USER = '/', BY_DEFAULT = '|' };
 
-static int default_axes(const char *method, const struct dpe_plan_context *context,
-                        struct axis *axes)
+/* The method with the values of its default grid, each once. */
+static void put_default(const char *method, const struct dpe_plan_context *context,
+                        char spec[DPE_DETECT_SPEC])
 {
-    int n = 0;
+    snprintf(spec, DPE_DETECT_SPEC, "%s", method);
     for (int i = 0; i < N_GRID; i++) {
-        if (strcmp(grid[i].method, method) != 0) {
-            continue;
-        }
-        struct axis *axis = &axes[n++];
-        *axis = (struct axis){.n = 0};
-        snprintf(axis->key, sizeof axis->key, "%s", grid[i].key);
-        for (int v = 0; grid[i].values[v] > 0.0; v++) {
+        char last[32] = "";
+        for (int v = 0; strcmp(grid[i].method, method) == 0 && grid[i].values[v] > 0.0; v++) {
             char text[32];
             double value = grid[i].values[v] * unit_of(grid[i].unit, context);
             bool whole = grid[i].unit != PLAIN && grid[i].unit != RATIO;
-            value = whole ? fmax(1.0, ceil(value)) : fmax(1.0, value);
-            snprintf(text, sizeof text, "%.6g", value);
-            if (!has_value(axis, text)) {
-                snprintf(axis->values[axis->n++], sizeof text, "%s", text);
+            snprintf(text, sizeof text, "%.6g", fmax(1.0, whole ? ceil(value) : value));
+            if (v == 0) {
+                dpe_append(spec, DPE_DETECT_SPEC, "%s%s=%s", strchr(spec, ':') == NULL ? ":" : ",",
+                           grid[i].key, text);
+            } else if (strcmp(text, last) != 0) { /* they ascend */
+                dpe_append(spec, DPE_DETECT_SPEC, "%c%s", BY_DEFAULT, text);
             }
+            memcpy(last, text, sizeof last);
         }
     }
-    return n;
 }
 
 /* Keys whose value is a list: '/' does not separate settings there. */
@@ -143,93 +125,59 @@ static bool is_list(const char *method, const char *key, size_t n)
 {
     static const char *const lists[] = {"dpe:scales", "dpe:lengths", "longrope:long",
                                         "longrope:short", "dope:heads"};
-    size_t of_method = strlen(method);
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        if (strncmp(lists[i], method, of_method) == 0 && lists[i][of_method] == ':' &&
-            strlen(lists[i]) == of_method + 1 + n &&
-            strncmp(lists[i] + of_method + 1, key, n) == 0) {
-            return true;
-        }
-    }
-    return false;
+    char name[DPE_DETECT_SPEC];
+    snprintf(name, sizeof name, "%s:%.*s", method, (int)n, key);
+    return DPE_NAMED(lists, name) != NULL;
 }
 
-/* Append ":item" or ",item"; whether there is room. */
-static bool append(char spec[DPE_DETECT_SPEC], const char *item)
+/* Of an item of a spec the values of KEY=a/b/c, and the key; NULL: it has at most one. In
+ * over=NAME:KEY=… `method` becomes NAME: the items that follow are its own (dpe_plan_make).
+ * Whatever is wrong with an item, dpe_plan_make says it. */
+static const char *values_of(const char *item, char between, char method[32], const char **key)
 {
-    size_t used = strlen(spec);
-    int n = snprintf(spec + used, DPE_DETECT_SPEC - used, "%c%s",
-                     strchr(spec, ':') == NULL ? ':' : ',', item);
-    return n >= 0 && (size_t)n < DPE_DETECT_SPEC - used;
-}
-
-static dpe_status too_long(const char *spec, struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_USAGE, "--method %.60s…: a setting is longer than %d characters", spec,
-                    DPE_DETECT_SPEC - 1);
-}
-
-/* Settings of the spec `made` for all combinations of the axes from `at` on. */
-static dpe_status combine(const char *made, const struct axis *axes, int n, int at,
-                          struct dpe_tune_settings *settings, struct dpe_error *err)
-{
-    if (at == n) {
-        return add(settings, made, err);
-    }
-    const struct axis *axis = &axes[at];
-    for (int v = 0; v < (axis->n > 0 ? axis->n : 1); v++) {
-        char longer[DPE_DETECT_SPEC];
-        char item[sizeof axis->key + sizeof axis->values[0] + 1];
-        snprintf(item, sizeof item, "%.63s=%.31s", axis->key, axis->values[v]);
-        memcpy(longer, made, strlen(made) + 1);
-        if (!append(longer, axis->n > 0 ? item : axis->fixed)) {
-            return too_long(made, err);
-        }
-        DPE_TRY(combine(longer, axes, n, at + 1, settings, err));
-    }
-    return DPE_OK;
-}
-
-/* Where the key of an item ends: at its '=', or in over=NAME:KEY=… at the second one. Then `method`
- * becomes NAME: the items that follow are its own (dpe_plan_make). 0: the item has no key. */
-static size_t end_of_key(const char *item, char method[32])
-{
-    const char *inner = strncmp(item, "over=", 5) == 0 ? strchr(item, ':') : NULL;
+    const char *end = item + strcspn(item, ",");
+    const char *inner = strncmp(item, "over=", 5) == 0 ? strpbrk(item, ":,") : NULL;
+    inner = inner != NULL && *inner == ':' ? inner : NULL;
     if (inner != NULL) {
         snprintf(method, 32, "%.*s", (int)(inner - item - 5), item + 5);
     }
-    const char *equals = strchr(inner != NULL ? inner : item, '=');
-    return equals != NULL ? (size_t)(equals - item) : 0;
+    *key = inner != NULL ? inner + 1 : item;
+    const char *equals = memchr(*key, '=', (size_t)(end - *key));
+    return equals != NULL && memchr(equals, between, (size_t)(end - equals)) != NULL &&
+                   !(between == BY_USER && is_list(method, *key, (size_t)(equals - *key)))
+               ? equals + 1
+               : NULL;
 }
 
-/* KEY=a/b/c of a spec, or a part of the spec that all settings have. */
-static dpe_status read_item(char method[32], const char *item, struct axis *axis,
-                            struct dpe_error *err)
+/* The settings of a spec: it has each value of its first key with several in turn. */
+static dpe_status expand(const char *spec, char between, struct dpe_tune_settings *settings,
+                         struct dpe_error *err)
 {
-    size_t key = end_of_key(item, method);
-    const char *inner = memchr(item, ':', key);
-    size_t own = inner != NULL ? (size_t)(inner + 1 - item) : 0;
-    *axis = (struct axis){.n = 0};
-    snprintf(axis->fixed, sizeof axis->fixed, "%s", item);
-    if (key == 0 || strchr(item + key, '/') == NULL || is_list(method, item + own, key - own)) {
-        return DPE_OK; /* whatever is wrong with it, dpe_plan_make says it */
+    const char ends[] = {between, ',', '\0'};
+    char method[32];
+    const char *key = NULL, *values = NULL;
+    const char *item = spec + strcspn(spec, ":");
+    snprintf(method, sizeof method, "%.*s", (int)(item - spec), spec);
+    while (*item != '\0' && values == NULL) {
+        values = values_of(item + 1, between, method, &key);
+        item += 1 + strcspn(item + 1, ",");
     }
-    snprintf(axis->key, sizeof axis->key, "%.*s", (int)key, item);
-    for (const char *at = item + key + 1;; at++) {
-        size_t length = strcspn(at, "/");
-        if (key >= sizeof axis->key || axis->n == MAX_AXIS_VALUES || length == 0 ||
-            length >= sizeof axis->values[0]) {
+    if (values == NULL) {
+        return add(settings, spec, "", err);
+    }
+    for (const char *value = values, *end = value; value <= item; value = end + 1) {
+        char one[DPE_DETECT_SPEC];
+        end = value + strcspn(value, ends);
+        if (end == value) {
             return dpe_fail(err, DPE_USAGE,
-                            "--method %s: %s: expected 1 to %d values separated by '/', found "
-                            "\"%.60s\"",
-                            method, axis->key, MAX_AXIS_VALUES, item + key + 1);
+                            "--method %s: %.*s: expected values separated by '/', found \"%.*s\"",
+                            method, (int)(values - 1 - key), key, (int)(item - values), values);
         }
-        snprintf(axis->values[axis->n++], sizeof axis->values[0], "%.*s", (int)length, at);
-        at += length;
-        if (*at == '\0') {
-            return DPE_OK;
-        }
+        snprintf(one, sizeof one, "%.*s%.*s%s", (int)(values - spec), spec, (int)(end - value),
+                 value, item);
+        DPE_TRY(expand(one, between, settings, err));
     }
+    return DPE_OK;
 }
 
 static bool has_temperature(const char *spec)
@@ -242,22 +190,13 @@ static bool has_temperature(const char *spec)
 static dpe_status add_temperatures(struct dpe_tune_settings *settings,
                                    const struct dpe_plan_context *context, struct dpe_error *err)
 {
-    static const char *const scales[] = {NULL, "logit-scale=1.25", "logit-scale=1.6"};
+    char log_n[64];
+    const char *const scales[] = {log_n, "logit-scale=1.25", "logit-scale=1.6"};
     int n = settings->n;
+    snprintf(log_n, sizeof log_n, "log-n=%lld", (long long)context->trained_length);
     for (size_t f = 0; f < sizeof scales / sizeof scales[0]; f++) {
-        char text[64];
-        if (scales[f] == NULL) {
-            snprintf(text, sizeof text, "log-n=%lld", (long long)context->trained_length);
-        } else {
-            snprintf(text, sizeof text, "%s", scales[f]);
-        }
         for (int i = 0; i < n; i++) {
-            char spec[DPE_DETECT_SPEC];
-            memcpy(spec, settings->specs[i], sizeof spec);
-            if (!append(spec, text)) {
-                return too_long(spec, err);
-            }
-            DPE_TRY(add(settings, spec, err));
+            DPE_TRY(add(settings, settings->specs[i], scales[f], err));
         }
     }
     return DPE_OK;
@@ -267,36 +206,21 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
                            bool temperature, struct dpe_tune_settings *settings,
                            struct dpe_error *err)
 {
-    struct axis axes[MAX_AXES];
-    int n = 0;
-    char of_items[32] = "";
-    char method[32] = "";
-    char item[DPE_DETECT_SPEC];
+    char method[32], all[DPE_DETECT_SPEC];
     *settings = (struct dpe_tune_settings){0};
     size_t name = strcspn(spec, ":");
-    if (strlen(spec) >= sizeof item || name >= sizeof method) {
+    if (strlen(spec) >= sizeof all || name >= sizeof method) {
         return dpe_fail(err, DPE_USAGE, "--method %.60s…: longer than %zu characters", spec,
-                        name >= sizeof method ? sizeof method - 1 : sizeof item - 1);
+                        name >= sizeof method ? sizeof method - 1 : sizeof all - 1);
     }
     DPE_TRY(DPE_NEW(&settings->specs, TUNE_MAX_SETTINGS, err, "out of memory for settings"));
     snprintf(method, sizeof method, "%.*s", (int)name, spec);
-    memcpy(of_items, method, sizeof method);
-    DPE_TRY(add(settings, method, err));
-    for (const char *at = spec + name; *at != '\0';) {
-        size_t length = strcspn(at + 1, ",");
-        snprintf(item, sizeof item, "%.*s", (int)length, at + 1);
-        if (n == MAX_AXES) {
-            return dpe_fail(err, DPE_USAGE, "--method %s: expected at most %d keys", method,
-                            MAX_AXES);
-        }
-        DPE_TRY(read_item(of_items, item, &axes[n++], err));
-        at += 1 + length;
-    }
-    if (spec[name] == '\0') {
-        n = default_axes(method, context, axes);
-    }
-    if (n > 0) {
-        DPE_TRY(combine(method, axes, n, 0, settings, err));
+    DPE_TRY(add(settings, method, "", err));
+    put_default(method, context, all);
+    if (spec[name] != '\0') {
+        DPE_TRY(expand(spec, BY_USER, settings, err));
+    } else if (all[name] != '\0') {
+        DPE_TRY(expand(all, BY_DEFAULT, settings, err));
     }
     return temperature && !has_temperature(spec) ? add_temperatures(settings, context, err)
                                                  : DPE_OK;

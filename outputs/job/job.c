@@ -71,12 +71,11 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
 
 dpe_status dpe_job_corpus(const char *path, struct dpe_corpus **corpus, struct dpe_error *err)
 {
-    const char *first = NULL;
     DPE_TRY(dpe_corpus_open(path, corpus, err));
-    size_t n = dpe_corpus_empty(*corpus, &first);
+    const size_t n = (*corpus)->n_empty;
     if (n > 0) {
         dpe_log_warning("%s: %zu text%s without a word left out: %s%s", path, n, n > 1 ? "s" : "",
-                        first, n > 1 ? " and others" : "");
+                        (*corpus)->empty, n > 1 ? " and others" : "");
     }
     return DPE_OK;
 }
@@ -501,12 +500,12 @@ const char *dpe_job_fingerprint(const struct dpe_job *job)
 static void log_corpus(const struct dpe_job *job)
 {
     const struct dpe_event event = {"corpus", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
-    size_t n = dpe_corpus_size(job->corpus);
+    size_t n = job->corpus->n;
     double bytes = 0.0;
     for (size_t i = 0; i < n; i++) {
-        bytes += (double)dpe_corpus_book(job->corpus, i)->n;
+        bytes += (double)job->corpus->books[i].n;
     }
-    dpe_log_event(&event, "corpus %s: %zu book%s, %.3g MB of text", dpe_corpus_path(job->corpus), n,
+    dpe_log_event(&event, "corpus %s: %zu book%s, %.3g MB of text", job->corpus->path, n,
                   n == 1 ? "" : "s", bytes * 1e-6);
 }
 

@@ -49,7 +49,7 @@ static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_
         {"tensor_types", about == NULL ? dpe_model_types(job->model) : NULL},
         {"end_tokens", ends},
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
-        {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
+        {"corpus", job->corpus != NULL ? job->corpus->fingerprint : NULL},
     };
     static const char *const dtypes[] = {"f32", "f16", "bf16"}; /* as enum dpe_dtype has them */
     const char *const last[][2] = {

@@ -61,17 +61,14 @@ static void pg19_as_published(void **state)
     file_with("test/5.txt", "eins zwei");
     file_with("test/9.txt", "not listed");
     struct dpe_corpus *corpus = opened(folder);
-    assert_int_equal(dpe_corpus_size(corpus), 2);
-    const struct dpe_book *book = dpe_corpus_book(corpus, 0);
+    assert_int_equal(corpus->n, 2);
+    const struct dpe_book *book = &corpus->books[0];
     assert_string_equal(book->id, "7");
-    assert_string_equal(book->title, "A \"short\" title, quoted");
     assert_string_equal(book->text, "One two.\nthree\rfour\n");
     assert_int_equal(book->n, strlen(book->text));
     assert_int_equal(book->n_words, 4);
-    assert_string_equal(dpe_corpus_book(corpus, 1)->id, "5");
-    assert_string_equal(dpe_corpus_book(corpus, 1)->title, "Two lines");
-    assert_null(dpe_corpus_book(corpus, 2));
-    assert_string_equal(dpe_corpus_path(corpus), folder);
+    assert_string_equal(corpus->books[1].id, "5");
+    assert_string_equal(corpus->path, folder);
     dpe_corpus_close(corpus);
 }
 
@@ -79,16 +76,15 @@ static void pg19_as_published(void **state)
 static void texts_without_a_word_are_left_out(void **state)
 {
     (void)state;
-    const char *first = NULL;
     file_with("a.txt", "");
     file_with("b.txt", "\xef\xbb\xbf");
     file_with("c.txt", "one two");
     file_with("d.txt", " \r\n\t\xe3\x80\x80");
     struct dpe_corpus *corpus = opened(folder);
-    assert_int_equal(dpe_corpus_size(corpus), 1);
-    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "c");
-    assert_int_equal(dpe_corpus_empty(corpus, &first), 3);
-    assert_non_null(strstr(first, "a.txt"));
+    assert_int_equal(corpus->n, 1);
+    assert_string_equal(corpus->books[0].id, "c");
+    assert_int_equal(corpus->n_empty, 3);
+    assert_non_null(strstr(corpus->empty, "a.txt"));
     dpe_corpus_close(corpus);
     REFUSED(in_folder("d.txt"), DPE_BAD_DATA, "expected a text, found no words");
     remove(in_folder("c.txt"));
@@ -109,8 +105,7 @@ static void header_is_read_by_names(void **state)
     file_with("metadata.csv", "url,short_book_title,book_id\nhttp://x,Title,7\n");
     file_with("test/7.txt", "text");
     struct dpe_corpus *corpus = opened(folder);
-    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "7");
-    assert_string_equal(dpe_corpus_book(corpus, 0)->title, "Title");
+    assert_string_equal(corpus->books[0].id, "7");
     dpe_corpus_close(corpus);
     file_with("metadata.csv", "book_id,x\n7\n");
     REFUSED(folder, DPE_BAD_DATA, "line 2", "expected 2 columns", "found 1");
@@ -205,7 +200,7 @@ static void huge_fields_are_refused_early(void **state)
             "expected at most 67108864 bytes, found 209715200");
     huge_field(60000);
     struct dpe_corpus *corpus = opened(folder);
-    assert_int_equal(dpe_corpus_size(corpus), 1);
+    assert_int_equal(corpus->n, 1);
     dpe_corpus_close(corpus);
 }
 
@@ -219,23 +214,22 @@ static void splits(void **state)
     assert_int_equal(mkdir(in_folder("train"), 0700), 0);
     file_with("train/7.txt", "found here");
     struct dpe_corpus *corpus = opened(in_folder("train"));
-    assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
+    assert_string_equal(corpus->books[0].text, "found here");
     dpe_corpus_close(corpus);
     file_with("metadata.csv", "7,t,1,u\n8,s,2,v\n");
     corpus = opened(folder);
-    assert_int_equal(dpe_corpus_size(corpus), 2);
-    assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
-    assert_string_equal(dpe_corpus_book(corpus, 1)->text, "not listed");
+    assert_int_equal(corpus->n, 2);
+    assert_string_equal(corpus->books[0].text, "found here");
+    assert_string_equal(corpus->books[1].text, "not listed");
     dpe_corpus_close(corpus);
     /* A folder of another name is texts of its own; one with a slash at its end is the same. */
     assert_int_equal(rename(in_folder("train"), in_folder("mine")), 0);
     file_with("mine/9.txt", "and this");
     corpus = opened(in_folder("mine"));
-    assert_int_equal(dpe_corpus_size(corpus), 2);
+    assert_int_equal(corpus->n, 2);
     dpe_corpus_close(corpus);
     corpus = opened(in_folder("test/"));
-    assert_int_equal(dpe_corpus_size(corpus), 1);
-    assert_string_equal(dpe_corpus_book(corpus, 0)->title, "s");
+    assert_int_equal(corpus->n, 1);
     dpe_corpus_close(corpus);
     REFUSED(in_folder("nowhere"), DPE_NO_INPUT, "nowhere");
 }
@@ -308,7 +302,7 @@ static void fingerprint_covers_ids_and_texts(void **state)
             assert_int_equal(rename(in_folder("test/a.txt"), in_folder("test/b.txt")), 0);
         }
         struct dpe_corpus *corpus = opened(in_folder("test"));
-        memcpy(prints[i], dpe_corpus_fingerprint(corpus), 65);
+        memcpy(prints[i], corpus->fingerprint, 65);
         assert_int_equal(strlen(prints[i]), 64);
         dpe_corpus_close(corpus);
     }
@@ -321,8 +315,7 @@ static void sample_corpus_opens(void **state)
 {
     (void)state;
     struct dpe_corpus *corpus = opened(DPE_SOURCE_DIR "/data/sample");
-    assert_in_range(dpe_corpus_size(corpus), 2, 1000);
-    assert_true(dpe_corpus_book(corpus, 0)->title[0] != '\0');
+    assert_in_range(corpus->n, 2, 1000);
     dpe_corpus_close(corpus);
 }
 
@@ -338,16 +331,16 @@ static void real_metadata(void **state)
         skip();
     }
     struct dpe_corpus *corpus = opened(path);
-    assert_int_equal(dpe_corpus_size(corpus), 10);
+    assert_int_equal(corpus->n, 10);
     dpe_corpus_close(corpus);
     strcat(path, "/test");
     corpus = opened(path);
-    assert_int_equal(dpe_corpus_size(corpus), 2);
+    assert_int_equal(corpus->n, 2);
     /* Words: len(text.split()) in Python. */
-    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "6941");
-    assert_int_equal(dpe_corpus_book(corpus, 0)->n_words, 179690);
-    assert_string_equal(dpe_corpus_book(corpus, 1)->id, "10146");
-    assert_int_equal(dpe_corpus_book(corpus, 1)->n_words, 43023);
+    assert_string_equal(corpus->books[0].id, "6941");
+    assert_int_equal(corpus->books[0].n_words, 179690);
+    assert_string_equal(corpus->books[1].id, "10146");
+    assert_int_equal(corpus->books[1].n_words, 43023);
     dpe_corpus_close(corpus);
 }
 

@@ -20,6 +20,7 @@
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 #include "outputs/job/price.h"
 #include "tests/lib/sample_inputs.h"
 
@@ -172,11 +173,11 @@ static struct dpe_session_work rows_of(const struct dpe_model *model, const stru
         .capacity = capacity, .positions = 320, .branches = branches, .prefill_chunk = 64};
     assert_int_equal(dpe_session_create(model, plan, &options, &session, &err), DPE_OK);
     for (int64_t first = 0; first < MADE; first += n) {
-        int64_t indices[MADE];
+        struct dpe_item items[MADE] = {{0}};
         for (int64_t i = 0; i < n; i++) {
-            indices[i] = first + i;
+            items[i].sample = first + i;
         }
-        const struct dpe_task_part part = {session, "plan", indices, n, rows + first};
+        const struct dpe_job_rows part = {session, "plan", items, n, rows + first};
         assert_int_equal(dpe_task_rows(task, &part, 1, &err), DPE_OK);
     }
     const struct dpe_session_limits limits = dpe_session_limits(session);
@@ -274,7 +275,7 @@ static void two_sessions(const struct dpe_model *model, const struct dpe_task *t
     struct dpe_error err = {0};
     struct dpe_row single[2][MADE];
     struct dpe_row rows[2][MADE];
-    int64_t indices[MADE];
+    struct dpe_item items[MADE] = {{0}};
     struct dpe_session *sessions[2] = {NULL, NULL};
     struct dpe_session_options options = {
         .capacity = 320 + 3 * 70, .positions = 320, .branches = 4, .prefill_chunk = 64};
@@ -285,15 +286,15 @@ static void two_sessions(const struct dpe_model *model, const struct dpe_task *t
         options.beside = sessions[0];
     }
     for (int64_t i = 0; i < MADE; i++) {
-        indices[i] = i;
+        items[i].sample = i;
     }
-    const struct dpe_task_part both[] = {{sessions[0], "plan", indices, MADE, rows[0]},
-                                         {sessions[1], "other", indices, MADE, rows[1]}};
+    const struct dpe_job_rows both[] = {{sessions[0], "plan", items, MADE, rows[0]},
+                                        {sessions[1], "other", items, MADE, rows[1]}};
     assert_int_equal(dpe_task_rows(task, both, 2, &err), DPE_OK);
     int64_t answers = 0;
     for (int p = 0; p < 2; p++) {
         check_rows(rows[p], single[p], false);
-        assert_string_equal(rows[p][MADE - 1].plan, both[p].plan);
+        assert_string_equal(rows[p][MADE - 1].plan, both[p].key);
         answers += dpe_session_work(sessions[p]).decoded;
         free_rows(rows[p]);
     }
@@ -302,9 +303,9 @@ static void two_sessions(const struct dpe_model *model, const struct dpe_task *t
 
     assert_int_equal(dpe_session_set_plan(sessions[1], &plans[0], &err), DPE_OK);
     const int64_t half = MADE / 2 + 1;
-    const struct dpe_task_part halves[] = {
-        {sessions[1], "plan", indices, half, rows[0]},
-        {sessions[0], "plan", indices + half, MADE - half, rows[0] + half}};
+    const struct dpe_job_rows halves[] = {
+        {sessions[1], "plan", items, half, rows[0]},
+        {sessions[0], "plan", items + half, MADE - half, rows[0] + half}};
     assert_int_equal(dpe_task_rows(task, halves, 2, &err), DPE_OK);
     check_rows(rows[0], single[0], false);
     free_rows(rows[0]);

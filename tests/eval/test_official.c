@@ -46,37 +46,37 @@ static struct dpe_suite_options usual(const char *tasks)
 
 /* A source of one task, without the suite around it. */
 static struct dpe_source open_source(const char *suite, const char *name, int64_t length,
-                                     struct dpe_official_shared *shared)
+                                     struct dpe_official *shared)
 {
     struct dpe_error err = {0};
     struct dpe_source source = {0};
     struct dpe_official_file file = {0};
-    struct dpe_official_options options = {
-        .shared = shared, .folder = folder, .tokenizer = tokenizer, .length = length, .room = 32};
+    struct dpe_official_task task = {.length = length, .room = 32};
     for (size_t i = 0; strcmp(suite, "ruler") == 0 && dpe_ruler_kind(i) != NULL; i++) {
         if (strcmp(dpe_ruler_kind(i)->name, name) == 0) {
-            options.kind = dpe_ruler_kind(i);
+            task.kind = dpe_ruler_kind(i);
         }
     }
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         if (strcmp(dpe_score_task(suite, i)->name, name) == 0) {
-            options.task = dpe_score_task(suite, i);
+            task.task = dpe_score_task(suite, i);
         }
     }
-    if (dpe_official_source(&options, &source, &file, &err) != DPE_OK) {
+    if (dpe_official_source(shared, &task, &source, &file, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     assert_int_equal(strlen(file.hash), 64);
     return source;
 }
 
-static struct dpe_official_shared *share(const char *chat, const struct dpe_phrase_field *fields,
-                                         size_t n)
+static struct dpe_official *share(const char *chat, const struct dpe_phrase_field *fields, size_t n)
 {
-    struct dpe_official_shared *shared = NULL;
+    struct dpe_official *shared = NULL;
     struct dpe_error err = {0};
-    if (dpe_official_share(chat, "", fields == NULL ? NULL : in_folder("t.json"), fields, n,
-                           &shared, &err) != DPE_OK) {
+    struct dpe_suite_options options = usual(NULL);
+    options.given.chat_template = chat;
+    options.given.template_file = fields == NULL ? NULL : in_folder("t.json");
+    if (dpe_official_open(&options, fields, n, &shared, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     return shared;
@@ -100,9 +100,8 @@ static void ruler_lines_are_prompts(void **state)
                           "\"length\": 9}\n"
                           "{\"index\": 1, \"input\": \"Say it.\", \"answer_prefix\": \" It is\", "
                           "\"outputs\": [\"b\"], \"others\": {}}\n");
-    struct dpe_official_shared *shared = share(NULL, NULL, 0);
+    struct dpe_official *shared = share(NULL, NULL, 0);
     struct dpe_source source = open_source("ruler", "vt", 256, shared);
-    dpe_official_release(shared); /* the source keeps it */
     struct dpe_sample sample = {0};
     assert_int_equal(source.n_samples, 2);
     assert_int_equal(source.sample(source.state, 0, &sample, NULL), DPE_OK);
@@ -116,13 +115,12 @@ static void ruler_lines_are_prompts(void **state)
     dpe_sample_free(&sample);
     dpe_source_close(&source);
     /* Too long: never cut. */
-    shared = share(NULL, NULL, 0);
     source = open_source("ruler", "vt", 15, shared);
     struct dpe_error err = {0};
     assert_int_equal(source.sample(source.state, 1, &sample, &err), DPE_USAGE);
     assert_non_null(strstr(err.text, "vt.jsonl: line 2: a prompt of"));
     dpe_source_close(&source);
-    dpe_official_release(shared);
+    dpe_official_close(shared);
     /* A chat template goes around the question, not around how the answer begins. */
     file_with("chat.txt", "[{prompt}]");
     shared = share(in_folder("chat.txt"), NULL, 0);
@@ -131,7 +129,7 @@ static void ruler_lines_are_prompts(void **state)
     check_prompt(&sample, "[Say it.] It is");
     dpe_sample_free(&sample);
     dpe_source_close(&source);
-    dpe_official_release(shared);
+    dpe_official_close(shared);
 }
 
 static void ruler2_questions_are_prompts(void **state)
@@ -182,7 +180,7 @@ static void long_prompts_keep_both_ends(void **state)
     snprintf(line + at, sizeof line - at, "\", \"input\": \"?\", \"answer\": [\"71432\"]}");
     file_with("passkey.jsonl", line);
     file_with("t.json", "{\"passkey\": \"{context}{input}\"}");
-    struct dpe_official_shared *shared = share(NULL, passkey_fields, 2);
+    struct dpe_official *shared = share(NULL, passkey_fields, 2);
     struct dpe_source whole = open_source("infinitebench", "passkey", 100000, shared);
     struct dpe_source cut = open_source("infinitebench", "passkey", 133, shared); /* 101 to keep */
     struct dpe_sample all = {0}, halves = {0};
@@ -197,7 +195,7 @@ static void long_prompts_keep_both_ends(void **state)
     dpe_sample_free(&halves);
     dpe_source_close(&whole);
     dpe_source_close(&cut);
-    dpe_official_release(shared);
+    dpe_official_close(shared);
 }
 
 static void options_get_their_letter(void **state)
@@ -212,7 +210,7 @@ static void options_get_their_letter(void **state)
               "\"f1\", \"f2\", \"f3\"]}\n");
     file_with("t.json", "{\"code_debug\": \"{context} A {option_a} D {option_d}\", "
                         "\"code_debug_answer\": \":\"}");
-    struct dpe_official_shared *shared = share(NULL, debug_fields, 2);
+    struct dpe_official *shared = share(NULL, debug_fields, 2);
     struct dpe_source source = open_source("infinitebench", "code_debug", 256, shared);
     static const char *const letters[] = {"C", "D", "A"};
     for (int64_t i = 0; i < 3; i++) {
@@ -224,7 +222,7 @@ static void options_get_their_letter(void **state)
         dpe_sample_free(&sample);
     }
     dpe_source_close(&source);
-    dpe_official_release(shared);
+    dpe_official_close(shared);
 }
 
 /* The built-in template and the suite around the sources. */

@@ -17,6 +17,7 @@
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "tests/eval/task_row.h"
 #include "tests/lib/reference_session.h"
 #include "tests/lib/text_folder.h"
 
@@ -57,12 +58,12 @@ static void rows_are_sums_of_token_logits(void **state)
         fail_msg("%s", err.text);
     }
     assert_int_equal(skipped, 0);
-    assert_int_equal(task.n_samples, dpe_corpus_size(corpus));
+    assert_int_equal(task.n_samples, corpus->n);
     struct dpe_row row;
-    if (dpe_task_row(&task, session, "key", 1, &row, &err) != DPE_OK) {
+    if (row_of(&task, session, "key", 1, &row, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_book *book = dpe_corpus_book(corpus, 1);
+    const struct dpe_book *book = &corpus->books[1];
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
@@ -119,8 +120,8 @@ static void short_books_are_counted(void **state)
     assert_int_equal(task.n_samples, 1);
     assert_int_equal(dpe_task_ppl_book(&task, 0), 1);
     struct dpe_row row;
-    assert_int_equal(dpe_task_row(&task, session, "key", 1, &row, &err), DPE_USAGE);
-    assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
+    assert_int_equal(row_of(&task, session, "key", 1, &row, &err), DPE_USAGE);
+    assert_int_equal(row_of(&task, session, "key", 0, &row, &err), DPE_OK);
     assert_int_equal(row.n_tokens, 11);
     dpe_row_free(&row);
     dpe_task_close(&task);
@@ -160,8 +161,8 @@ static void a_window_slides(void **state)
         fail_msg("%s", err.text);
     }
     struct dpe_row row;
-    assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
-    const struct dpe_book *book = dpe_corpus_book(corpus, 0);
+    assert_int_equal(row_of(&task, session, "key", 0, &row, &err), DPE_OK);
+    const struct dpe_book *book = &corpus->books[0];
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
@@ -208,7 +209,7 @@ static void one_window_does_not_slide(void **state)
                                   &skipped, NULL),
                      DPE_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dpe_task_row(&tasks[i], session, "key", 2, &rows[i], NULL), DPE_OK);
+        assert_int_equal(row_of(&tasks[i], session, "key", 2, &rows[i], NULL), DPE_OK);
         dpe_task_close(&tasks[i]);
     }
     assert_true(rows[0].nll_sum == rows[1].nll_sum);
@@ -233,7 +234,7 @@ static void needle_rows_score_the_generation(void **state)
     }
     for (int64_t index = 0; index < 2; index++) {
         struct dpe_row row;
-        if (dpe_task_row(&task, session, "key", index, &row, &err) != DPE_OK) {
+        if (row_of(&task, session, "key", index, &row, &err) != DPE_OK) {
             fail_msg("%s", err.text);
         }
         struct dpe_sample sample = {0};

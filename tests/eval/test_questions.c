@@ -15,6 +15,7 @@
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "tests/eval/task_row.h"
 #include "tests/lib/reference_session.h"
 
 enum { ROOM = 12 };
@@ -88,7 +89,7 @@ static struct dpe_row ask(struct quiz *quiz, dpe_scorer score, bool growing, int
     assert_null(source.close); /* taken over */
     assert_string_equal(task.name, "quiz");
     assert_int_equal(task.n_samples, 3);
-    if (dpe_task_row(&task, session, "key", index, &row, &err) != DPE_OK) {
+    if (row_of(&task, session, "key", index, &row, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     dpe_task_close(&task);
@@ -152,9 +153,9 @@ static void a_sample_that_fails_is_named(void **state)
     struct dpe_row row;
     struct dpe_error err = {0};
     assert_int_equal(dpe_task_questions(&source, tokenizer, &task, &err), DPE_OK);
-    assert_int_equal(dpe_task_row(&task, session, "key", 1, &row, &err), DPE_BAD_DATA);
+    assert_int_equal(row_of(&task, session, "key", 1, &row, &err), DPE_BAD_DATA);
     assert_string_equal(err.text, "quiz.jsonl:3: no question");
-    assert_int_equal(dpe_task_row(&task, session, "key", 3, &row, &err), DPE_USAGE);
+    assert_int_equal(row_of(&task, session, "key", 3, &row, &err), DPE_USAGE);
     assert_int_equal(quiz.asked, 1);
     dpe_task_close(&task);
     assert_int_equal(quiz.closed, 1);

@@ -111,14 +111,12 @@ static void open_world(struct world *world)
 
 static void collect_against(struct world *world, int against)
 {
-    const struct dpe_compared compared = {.suite = &world->suite,
-                                          .method_names = methods,
-                                          .keys = world->keys,
-                                          .n_methods = METHODS,
-                                          .against = against,
-                                          .seed = 5};
     struct dpe_error err = {0};
-    if (dpe_results_collect(&world->results, &compared, world->run, &err) != DPE_OK) {
+    world->results = (struct dpe_results){.suite = &world->suite,
+                                          .r = {.method = methods, .plan = world->keys},
+                                          .n_methods = METHODS,
+                                          .against = against};
+    if (dpe_results_collect(&world->results, 5, world->run, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
 }
@@ -154,7 +152,6 @@ static void arrays_hold_the_rows(void **state)
     collect(&world);
     const struct dpe_results *results = &world.results;
     assert_int_equal(results->n_samples, SAMPLES);
-    assert_int_equal(results->n_rows, 2 * 16 - 3);
     for (int m = 0; m < METHODS; m++) {
         for (int t = 0; t < TASKS; t++) {
             for (int64_t s = 0; s < SAMPLES; s++) {
@@ -196,6 +193,12 @@ static void differences_are_to_the_method_that_is_asked_for(void **state)
     close_world(&world);
 }
 
+/* Of a category of three at the first or the second length. */
+static double category_of(const struct world *world, int method, int category, int length)
+{
+    return world->results.r.category_mean[(method * 3 + category) * 2 + length];
+}
+
 static void categories_are_means_of_tasks(void **state)
 {
     (void)state;
@@ -203,36 +206,38 @@ static void categories_are_means_of_tasks(void **state)
     open_world(&world);
     add_rows(world.run, &world.suite);
     collect(&world);
-    const char *names[8];
-    int64_t lengths[8];
-    assert_int_equal(dpe_results_categories(&world.suite, names, 8), 3);
-    assert_string_equal(names[0], "NIAH");
-    assert_string_equal(names[1], "Aggregation");
-    assert_string_equal(names[2], "overall");
-    assert_int_equal(dpe_results_lengths(&world.suite, lengths, 8), 2);
-    assert_true(lengths[0] == 128 && lengths[1] == 256);
+    const struct dpe_suite_result *r = &world.results.r;
+    assert_int_equal(r->n[DPE_SUITE_CATEGORY], 3);
+    assert_string_equal(r->category[0], "NIAH");
+    assert_string_equal(r->category[1], "Aggregation");
+    assert_string_equal(r->category[2], "overall");
+    assert_int_equal(r->n[DPE_SUITE_CATEGORY_LENGTH], 2);
+    assert_true(r->category_length[0] == 128 && r->category_length[1] == 256);
     double single = mean_of(0, 3, 0, SAMPLES);
     double multi = mean_of(0, 4, 0, SAMPLES);
     double words = mean_of(0, 5, 0, SAMPLES - 1);
-    double niah = dpe_results_category(&world.results, 0, "NIAH", 256);
-    double overall = dpe_results_category(&world.results, 0, "overall", 256);
+    double niah = category_of(&world, 0, 0, 1);
+    double overall = category_of(&world, 0, 2, 1);
     assert_true(fabs(niah - (single + multi) / 2.0) < 1e-12);
     assert_true(fabs(overall - (single + multi + words) / 3.0) < 1e-12);
     /* A task that is missing is not a task that is left out. */
-    assert_true(isnan(dpe_results_category(&world.results, 1, "NIAH", 256)));
-    assert_true(isnan(dpe_results_category(&world.results, 1, "overall", 256)));
-    assert_true(!isnan(dpe_results_category(&world.results, 1, "Aggregation", 256)));
-    assert_true(isnan(dpe_results_category(&world.results, 0, "NIAH", 512)));
+    assert_true(isnan(category_of(&world, 1, 0, 1)));
+    assert_true(isnan(category_of(&world, 1, 2, 1)));
+    assert_true(!isnan(category_of(&world, 1, 1, 1)));
     /* Without categories there is the mean of all, of one task at several lengths nothing. */
     for (size_t t = 0; t < TASKS; t++) {
         world.suite.tasks[t].category[0] = '\0';
     }
-    assert_int_equal(dpe_results_categories(&world.suite, names, 8), 1);
-    assert_string_equal(names[0], "overall");
+    dpe_results_free(&world.results);
+    collect(&world);
+    assert_int_equal(r->n[DPE_SUITE_CATEGORY], 1);
+    assert_string_equal(r->category[0], "overall");
     for (size_t t = 0; t < TASKS; t++) {
         snprintf(world.suite.tasks[t].label, sizeof world.suite.tasks[t].label, "same");
     }
-    assert_int_equal(dpe_results_categories(&world.suite, names, 8), 0);
+    dpe_results_free(&world.results);
+    collect(&world);
+    assert_int_equal(r->n[DPE_SUITE_CATEGORY], 0);
     close_world(&world);
 }
 
@@ -258,8 +263,8 @@ static void the_table_holds_them(void **state)
         DPE_OK);
     assert_true(rank == 3 && dims[0] == METHODS && dims[1] == 3 && dims[2] == 2);
     const double *means = data;
-    assert_true(means[1] == dpe_results_category(&world.results, 0, "NIAH", 256));
-    assert_true(means[4] == dpe_results_category(&world.results, 0, "overall", 128));
+    assert_true(means[1] == category_of(&world, 0, 0, 1));
+    assert_true(means[4] == category_of(&world, 0, 2, 0));
     assert_true(isnan(means[7]));
     free(data);
     assert_false(dpe_h5_has(table, "/eval/madeup/at_least_half"));
@@ -300,7 +305,7 @@ static void missing_rows_are_not_zeros(void **state)
     open_world(&world);
     struct dpe_error err = {0};
     collect(&world);
-    assert_int_equal(world.results.n_rows, 0);
+    assert_int_equal(world.results.r.status[0], -1);
     assert_true(isnan(world.results.r.mean[0].mean));
     assert_true(isnan(world.results.r.difference[TASKS].minus.mean));
     if (dpe_run_snapshot(world.run, false, fill, &world.results, &err) != DPE_OK) {

@@ -246,10 +246,9 @@ static void questions_have_their_document(void **state)
     struct dpe_ruler *ruler = open_ruler(&options);
     static const char *const tasks[] = {"qa_1", "qa_2"};
     assert_int_equal(ruler->qa[0].n_questions, 800);
-    assert_int_equal(ruler->qa[0].documents.texts.n, 800);
+    assert_int_equal(ruler->qa[0].documents.n, 800);
     assert_int_equal(ruler->qa[1].n_questions, 800);
-    assert_int_equal(ruler->qa[1].documents.texts.n,
-                     800); /* paragraphs that several questions have */
+    assert_int_equal(ruler->qa[1].documents.n, 800); /* paragraphs that several questions have */
     for (int t = 0; t < 2; t++) {
         size_t slots = 0, seen = 0;
         int64_t length = t == 0 ? 1500 : 800;

@@ -14,6 +14,7 @@
 
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
+#include "tests/eval/task_row.h"
 #include "tests/lib/reference_session.h"
 
 enum { LENGTH = 256 };
@@ -260,15 +261,15 @@ static void rows_hold_what_was_measured(void **state)
     struct dpe_task task;
     struct dpe_error err = {0};
     struct dpe_row rows[2], alone;
-    const int64_t both[2] = {0, 1};
+    const struct dpe_item both[2] = {{.sample = 0}, {.sample = 1}};
     open_niah("score=steps,values=1,keys=2,asked=2", &niah);
     assert_int_equal(dpe_task_niah("niah", niah, tokenizer, &task, &err), DPE_OK);
     assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
-    const struct dpe_task_part part = {session, "key", both, 2, rows};
+    const struct dpe_job_rows part = {session, "key", both, 2, rows};
     assert_int_equal(dpe_task_rows(&task, &part, 1, &err), DPE_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
-        assert_int_equal(dpe_task_row(&task, session, "key", i, &alone, &err), DPE_OK);
+        assert_int_equal(row_of(&task, session, "key", i, &alone, &err), DPE_OK);
         assert_true(alone.score == rows[i].score);
         assert_true(fabs(alone.margin - rows[i].margin) < 1e-3);
         assert_true(rows[i].text[0] == (rows[i].score > 0.5 ? '+' : '-'));

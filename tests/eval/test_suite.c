@@ -65,8 +65,8 @@ static void needles_have_a_task_per_length(void **state)
     struct dpe_suite_options options = usual();
     struct dpe_suite suite = open_suite("niah", &options);
     assert_int_equal(suite.n_tasks, 2);
-    assert_false(suite.perplexity);
-    assert_true(suite.half);
+    assert_false(suite.kind->perplexity);
+    assert_true(suite.kind->half);
     assert_string_equal(suite.tasks[0].task.name, "niah-160");
     assert_string_equal(suite.tasks[1].task.name, "niah-256");
     assert_string_equal(suite.tasks[1].label, "niah");
@@ -86,10 +86,10 @@ static void a_grid_has_a_task_per_depth_and_length(void **state)
     options.niah.values = 4; /* the grid's needle is one */
     struct dpe_suite suite = open_suite("niah_grid", &options);
     assert_int_equal(suite.n_tasks, 6);
-    assert_string_equal(suite.tasks[1].task.name, "depth-0.5-160");
+    assert_string_equal(suite.tasks[2].task.name, "depth-0.5-160");
     assert_string_equal(suite.tasks[5].task.name, "depth-1-256");
     assert_string_equal(suite.tasks[5].label, "depth-1");
-    assert_int_equal(suite.tasks[2].length, 160);
+    assert_int_equal(suite.tasks[3].length, 256);
     assert_non_null(strstr(dpe_identity_get(&suite.parameters, "parameters"),
                            "keys=1,values=1,queries=1,digits=7,depth=drawn"));
     dpe_suite_close(&suite);
@@ -102,11 +102,11 @@ static void perplexity_runs_what_there_is(void **state)
     options.given.samples = 100000;
     struct dpe_suite suite = open_suite("ppl", &options);
     assert_int_equal(suite.n_tasks, 2);
-    assert_true(suite.perplexity);
-    assert_false(suite.half);
+    assert_true(suite.kind->perplexity);
+    assert_false(suite.kind->half);
     assert_string_equal(suite.tasks[1].task.name, "ppl-256");
     assert_int_equal(suite.tasks[1].n_samples, suite.tasks[1].task.n_samples);
-    assert_int_equal(suite.tasks[1].n_samples + suite.skipped, dpe_corpus_size(corpus));
+    assert_int_equal(suite.tasks[1].n_samples + suite.skipped, corpus->n);
     assert_string_equal(dpe_identity_get(&suite.parameters, "stride"), "0");
     dpe_suite_close(&suite);
     options.given.stride = 100;

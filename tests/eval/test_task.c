@@ -13,6 +13,7 @@
 #include "engine/plan/plan.h"
 #include "eval/task/task.h"
 #include "outputs/h5/rows.h"
+#include "tests/eval/task_row.h"
 
 /* A task whose run fails a given number of times. */
 struct script {
@@ -21,14 +22,14 @@ struct script {
     int runs, closed;
 };
 
-static dpe_status run_script(void *state, const struct dpe_task_part *parts, int64_t n,
+static dpe_status run_script(void *state, const struct dpe_job_rows *parts, int64_t n,
                              struct dpe_error *err)
 {
     struct script *script = state;
     struct dpe_row *row = parts->rows;
     assert_true(n == 1 && parts->n == 1);
     row->seed = 77;
-    row->prompt_tokens = parts->indices[0];
+    row->prompt_tokens = parts->items[0].sample;
     /* Owned by the row: freed with the row of a run that failed. */
     row->text = strdup("half done");
     if (script->runs++ < script->failures) {
@@ -65,7 +66,7 @@ static void a_row_is_filled(void **state)
     struct script script = {DPE_OK, 0, 0, 0};
     struct dpe_task task = task_of(&script);
     struct dpe_row row;
-    assert_int_equal(dpe_task_row(&task, NULL, "00112233445566778899aabbccddeeff", 4, &row, NULL),
+    assert_int_equal(row_of(&task, NULL, "00112233445566778899aabbccddeeff", 4, &row, NULL),
                      DPE_OK);
     assert_string_equal(row.plan, "00112233445566778899aabbccddeeff");
     assert_string_equal(row.task, "script");
@@ -88,7 +89,7 @@ static void one_nonfinite_run_is_tried_again(void **state)
     struct dpe_task task = task_of(&script);
     struct dpe_row row;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_task_row(&task, NULL, "key", 0, &row, &err), DPE_OK);
+    assert_int_equal(row_of(&task, NULL, "key", 0, &row, &err), DPE_OK);
     assert_int_equal(script.runs, 2);
     assert_int_equal(row.status, DPE_ROW_OK);
     assert_int_equal(row.layer, -1);
@@ -102,7 +103,7 @@ static void two_nonfinite_runs_are_a_row(void **state)
     struct script script = {DPE_NONFINITE, 2, 0, 0};
     struct dpe_task task = task_of(&script);
     struct dpe_row row;
-    assert_int_equal(dpe_task_row(&task, NULL, "key", 1, &row, NULL), DPE_OK);
+    assert_int_equal(row_of(&task, NULL, "key", 1, &row, NULL), DPE_OK);
     assert_int_equal(script.runs, 2);
     assert_int_equal(row.status, DPE_ROW_NONFINITE);
     assert_int_equal(row.layer, 3);
@@ -119,11 +120,11 @@ static void other_failures_are_failures(void **state)
     struct dpe_task task = task_of(&script);
     struct dpe_row row;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_task_row(&task, NULL, "key", 0, &row, &err), DPE_NO_MEMORY);
+    assert_int_equal(row_of(&task, NULL, "key", 0, &row, &err), DPE_NO_MEMORY);
     assert_int_equal(script.runs, 1);
     assert_string_equal(err.text, "by the script");
-    assert_int_equal(dpe_task_row(&task, NULL, "key", 5, &row, &err), DPE_USAGE);
-    assert_int_equal(dpe_task_row(&task, NULL, "key", -1, &row, &err), DPE_USAGE);
+    assert_int_equal(row_of(&task, NULL, "key", 5, &row, &err), DPE_USAGE);
+    assert_int_equal(row_of(&task, NULL, "key", -1, &row, &err), DPE_USAGE);
     assert_int_equal(script.runs, 1);
 }
 

@@ -27,19 +27,19 @@ static void score(const char *path, const struct dpe_score_task *task, bool loos
 
 static struct dpe_tokenizer *tokenizer;
 
-static void read_samples(const struct dpe_official_options *options)
+static void read_samples(const struct dpe_official *official, const struct dpe_official_task *task)
 {
     struct dpe_source source = {0};
     struct dpe_error err = {0};
     struct dpe_official_file file = {0};
-    if (dpe_official_source(options, &source, &file, &err) != DPE_OK) {
+    if (dpe_official_source(official, task, &source, &file, &err) != DPE_OK) {
         fuzz_expect(err.text[0] != '\0', "an error has a text");
         return;
     }
     for (int64_t i = 0; i < source.n_samples; i++) {
         struct dpe_sample sample = {0};
         if (source.sample(source.state, i, &sample, &err) == DPE_OK) {
-            fuzz_expect((int64_t)sample.prompt.n + sample.max_new <= options->length,
+            fuzz_expect((int64_t)sample.prompt.n + sample.max_new <= task->length,
                         "a prompt leaves its room");
             fuzz_expect(sample.n_references > 0, "a sample has references");
             dpe_sample_free(&sample);
@@ -52,27 +52,27 @@ static void read_samples(const struct dpe_official_options *options)
 static void read_as(const char *suite, size_t task, const uint8_t *bytes, size_t n)
 {
     bool ruler = strcmp(suite, "ruler") == 0;
-    struct dpe_official_options options = {.task = dpe_score_task(suite, task),
-                                           .kind = ruler ? dpe_ruler_kind(task) : NULL,
-                                           .tokenizer = tokenizer,
-                                           .length = 64,
-                                           .room = 16,
-                                           .skip_bad = true};
+    const struct dpe_official_task of = {.task = dpe_score_task(suite, task),
+                                         .kind = ruler ? dpe_ruler_kind(task) : NULL,
+                                         .length = 64,
+                                         .room = 16};
+    struct dpe_official *official = NULL;
     char name[80], folder[300], beginning[80], words[160];
-    const struct dpe_phrase_field fields[] = {{options.task->name, "context", "input option_a"},
+    const struct dpe_phrase_field fields[] = {{of.task->name, "context", "input option_a"},
                                               {beginning, "", "", ""}};
-    snprintf(beginning, sizeof beginning, "%s_answer", options.task->name);
-    snprintf(words, sizeof words, "{\"%s\": \"{context} {input} {option_a}\"}", options.task->name);
-    snprintf(name, sizeof name, "%s.jsonl", options.task->name);
+    snprintf(beginning, sizeof beginning, "%s_answer", of.task->name);
+    snprintf(words, sizeof words, "{\"%s\": \"{context} {input} {option_a}\"}", of.task->name);
+    snprintf(name, sizeof name, "%s.jsonl", of.task->name);
     fuzz_file(name, bytes, n);
     strcpy(folder, fuzz_folder());
-    options.folder = folder;
-    const char *template_file = fuzz_file("words.json", words, strlen(words));
-    fuzz_expect(dpe_official_share(NULL, "", template_file, ruler ? NULL : fields, 2,
-                                   &options.shared, NULL) == DPE_OK,
+    const struct dpe_suite_options options = {
+        .given = {.data = folder, .template_file = fuzz_file("words.json", words, strlen(words))},
+        .tokenizer = tokenizer,
+        .skip_bad = true};
+    fuzz_expect(dpe_official_open(&options, ruler ? NULL : fields, 2, &official, NULL) == DPE_OK,
                 "a template opens");
-    read_samples(&options);
-    dpe_official_release(options.shared);
+    read_samples(official, &of);
+    dpe_official_close(official);
 }
 
 /* The first byte chooses a task and what is done with the rest. */

@@ -1,5 +1,5 @@
 /* Rows without a model. The tools' own main runs, with its options, lists, journals, tables and
- * words, but what a sample scores under a plan is said here: dpe_task_rows_of_items is replaced
+ * words, but what a sample scores under a plan is said here: dpe_task_rows is replaced
  * (dpe_test_wrap), and dpe_job_session says under which plan. */
 #include "tests/lib/made_rows.h"
 
@@ -13,9 +13,8 @@ dpe_status __real_dpe_job_session(struct dpe_job *job, int side, const struct dp
                                   int64_t capacity, struct dpe_error *err);
 dpe_status __wrap_dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
                                   int64_t capacity, struct dpe_error *err);
-dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task,
-                                         const struct dpe_job_rows *parts, int64_t n,
-                                         struct dpe_error *err);
+dpe_status __wrap_dpe_task_rows(const struct dpe_task *task, const struct dpe_job_rows *parts,
+                                int64_t n, struct dpe_error *err);
 
 struct made_world made_world = {.best = {64, 64}, .noise = 0.1};
 
@@ -87,9 +86,8 @@ static dpe_status make_part(const struct dpe_task *task, const struct dpe_plan *
     return DPE_OK;
 }
 
-dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task,
-                                         const struct dpe_job_rows *parts, int64_t n,
-                                         struct dpe_error *err)
+dpe_status __wrap_dpe_task_rows(const struct dpe_task *task, const struct dpe_job_rows *parts,
+                                int64_t n, struct dpe_error *err)
 {
     for (int64_t p = 0; p < n; p++) {
         DPE_TRY(make_part(task, current[p], &parts[p], err));
