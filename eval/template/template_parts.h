@@ -283,18 +283,45 @@ bool dpe_template_is_call(const struct node *node);
 
 /* -------------------------------------------------------------------------- making, looking at */
 
-struct value dpe_template_none(void);
-struct value dpe_template_bool(bool truth);
-struct value dpe_template_int(int64_t integer);
+static inline struct value dpe_template_none(void)
+{
+    return (struct value){.kind = KIND_NONE};
+}
+static inline struct value dpe_template_bool(bool truth)
+{
+    return (struct value){.kind = KIND_BOOL, .integer = truth};
+}
+static inline struct value dpe_template_int(int64_t integer)
+{
+    return (struct value){.kind = KIND_INT, .integer = integer};
+}
 /** A truth as the integer that it is to Python; another value as it is. */
-struct value dpe_template_whole(struct value value);
-struct value dpe_template_float(double real);
-struct value dpe_template_string(struct dpe_span text);
-struct value dpe_template_text(const char *text);
-struct value dpe_template_built(const struct builder *built);
-struct value dpe_template_undefined(const char *name);
+static inline struct value dpe_template_whole(struct value value)
+{
+    return value.kind == KIND_BOOL ? dpe_template_int(value.integer) : value;
+}
+static inline struct value dpe_template_float(double real)
+{
+    return (struct value){.kind = KIND_FLOAT, .real = real};
+}
+static inline struct value dpe_template_string(struct dpe_span text)
+{
+    return (struct value){.kind = KIND_STRING, .text = text};
+}
+static inline struct value dpe_template_text(const char *text)
+{
+    return dpe_template_string(dpe_span_of(text));
+}
+static inline struct value dpe_template_undefined(const char *name)
+{
+    return (struct value){.kind = KIND_UNDEFINED, .text = dpe_span_of(name)};
+}
 /** An undefined value without a name. */
-struct value dpe_template_nothing(void);
+static inline struct value dpe_template_nothing(void)
+{
+    return dpe_template_undefined("");
+}
+struct value dpe_template_built(const struct builder *built);
 /** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n);
 struct value dpe_template_iterator(struct render *render, struct items items, const char *name);
