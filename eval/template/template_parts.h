@@ -275,8 +275,8 @@ struct node *dpe_template_several(struct parse *parse, const char *close, parses
 /** A filter's name and arguments, applied to `inner`; filters "| name(…)" after `inner`. */
 struct node *dpe_template_filter(struct parse *parse, struct node *inner);
 struct node *dpe_template_filters(struct parse *parse, struct node *inner);
-/** Statements up to a tag with one of these words, which is not taken; `line` is where the block
- * began. */
+/** Statements up to a tag with one of these words, of which the sign alone is taken; `line` is
+ * where the block began. */
 struct node *dpe_template_body(struct parse *parse, const char *const *words, int line);
 /** Whether a node is a call. */
 bool dpe_template_is_call(const struct node *node);
