@@ -131,12 +131,9 @@ static void name(struct parse *parse, struct node *node)
                  {"False", {.kind = KIND_BOOL}},
                  {"none", {.kind = KIND_NONE}},
                  {"None", {.kind = KIND_NONE}}};
-    static const char *const special[] = {"caller", "varargs", "kwargs"}; /* READS_… */
     node->name = dpe_template_take_name(parse);
     node->run = run_name;
-    for (unsigned i = 0; i < 3; i++) {
-        parse->reads |= dpe_span_equal(node->name, dpe_span_of(special[i])) ? 1U << i : 0;
-    }
+    parse->calls = parse->calls || dpe_span_equal(node->name, dpe_span_of("caller"));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (dpe_span_equal(node->name, dpe_span_of(words[i].word))) {
             node->run = run_const;

@@ -202,11 +202,9 @@ struct node {
     struct node *next;
     struct value value;
     const struct known *known;
-    unsigned reads; /**< of a macro: READS_… */
+    bool calls;     /**< of a macro: its body reads caller, which is a variable there then */
     bool recursive; /**< of a loop: it may be called */
 };
-/** Names that a macro has only where its body reads them. */
-enum { READS_CALLER = 1, READS_VARARGS = 2, READS_KWARGS = 4 };
 
 struct dpe_template {
     struct arena arena;
@@ -237,8 +235,8 @@ struct parse {
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END; the heap's */
     size_t n_tokens, at;
     int depth, in_loop;
-    unsigned reads; /**< READS_… so far */
-    int soft;       /**< within {% if %}: what is not known is refused where it runs */
+    bool calls; /**< caller was read in this macro */
+    int soft;   /**< within {% if %}: what is not known is refused where it runs */
 };
 /** dpe_template_fail of a line. */
 #define dpe_template_refuse(parse, at_line, ...)                                                   \

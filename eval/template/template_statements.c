@@ -424,7 +424,7 @@ static void parse_generation(struct parse *parse, struct node *node)
 
 /* --------------------------------------------------------------------------------------- macros */
 
-/* A macro as a value. name; list: parameters with default a; body; reads */
+/* A macro as a value. name; list: parameters with default a; body; calls */
 static struct value run_macro(struct render *render, const struct node *node)
 {
     struct macro *macro = dpe_template_get(render, sizeof *macro);
@@ -446,12 +446,12 @@ static struct node *parameter(struct parse *parse)
 static void macro_body(struct parse *parse, struct node *macro, const char *word)
 {
     int in_loop = parse->in_loop;
-    unsigned reads = parse->reads;
+    bool calls = parse->calls;
     parse->in_loop = 0;
-    parse->reads = 0;
+    parse->calls = false;
     block(parse, macro, word);
-    macro->reads = parse->reads;
-    parse->reads |= reads;
+    macro->calls = parse->calls;
+    parse->calls = parse->calls || calls;
     parse->in_loop = in_loop;
 }
 
