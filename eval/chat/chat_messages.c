@@ -42,20 +42,18 @@ static const json_t *text_of_part(const json_t *part)
 static json_t *join_parts(struct reading *reading, const json_t *parts)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    for (size_t i = 0; i < json_array_size(parts) && reading->status == DPE_OK; i++) {
+    for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = text_of_part(json_array_get(parts, i));
         if (part == NULL) {
             wrong(reading, "content",
                   "expected a text, or parts of type text, input_text, output_text or refusal");
             break;
         }
-        if (i > 0) {
-            reading->status = dpe_text_append(&text, "\n", 1, reading->err);
-        }
-        if (reading->status == DPE_OK) {
-            reading->status = dpe_text_append(&text, json_string_value(part),
-                                              json_string_length(part), reading->err);
-        }
+        dpe_text_put(&text, "%s", i > 0 ? "\n" : "");
+        dpe_text_put_bytes(&text, json_string_value(part), json_string_length(part));
+    }
+    if (reading->status == DPE_OK) {
+        reading->status = dpe_text_done(&text, reading->err);
     }
     return json_stringn(text.n > 0 ? text.bytes : "", text.n);
 }
@@ -258,9 +256,6 @@ dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, j
         json_t *message = plain_message(&reading, json_array_get(given, reading.index));
         if (json_array_append_new(*messages, message) != 0 && reading.status == DPE_OK) {
             reading.status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat");
-        }
-        if (reading.status != DPE_OK) {
-            break;
         }
     }
     check_read(&reading, *messages);

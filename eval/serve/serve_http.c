@@ -20,7 +20,7 @@
 
 #include "eval/serve/serve_tool.h"
 
-enum { CONNECTIONS = 256, MAPPED_BYTES = 256 << 10 };
+enum { MAPPED_BYTES = 256 << 10 };
 
 /* --------------------------------------------------------------------------------------- routes */
 
@@ -262,75 +262,53 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
 
 /* ---------------------------------------------------------------------------------- connections */
 
-/* A client may send its request byte by byte and never be silent: its time as a whole is limited.
- */
-struct dpe_serve_client {
-    struct dpe_serve_clients *all;
-    int socket;
-    double since;
-    struct dpe_serve_client *next;
-};
-
-/* When the client began to send a request, or might have; INFINITY: one is being answered. */
-static void set_since(struct MHD_Connection *connection, double since)
+static void set_since(struct dpe_serve_http *http, struct MHD_Connection *connection, double since)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct dpe_serve_client *client = info != NULL ? info->socket_context : NULL;
     if (client != NULL) {
-        pthread_mutex_lock(&client->all->lock);
+        pthread_mutex_lock(&http->lock);
         client->since = since;
-        pthread_mutex_unlock(&client->all->lock);
+        pthread_mutex_unlock(&http->lock);
     }
-}
-
-static struct dpe_serve_client *add_client(struct dpe_serve_clients *clients, int socket)
-{
-    struct dpe_serve_client *client = dpe_alloc_zero(1, sizeof *client);
-    if (client != NULL) {
-        *client = (struct dpe_serve_client){clients, socket, dpe_clock(), clients->first};
-        clients->first = client;
-    }
-    return client;
-}
-
-static void drop_client(struct dpe_serve_clients *clients, struct dpe_serve_client *client)
-{
-    struct dpe_serve_client **at = &clients->first;
-    while (*at != client) {
-        at = &(*at)->next;
-    }
-    *at = client->next;
-    free(client);
 }
 
 static void on_connection(void *user, struct MHD_Connection *connection, void **own,
                           enum MHD_ConnectionNotificationCode what)
 {
-    struct dpe_serve_clients *clients = user;
+    struct dpe_serve_http *http = user;
+    struct dpe_serve_client *client = *own;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    pthread_mutex_lock(&clients->lock);
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *own = info != NULL ? add_client(clients, info->connect_fd) : NULL;
-    } else if (*own != NULL) {
-        drop_client(clients, *own);
+    pthread_mutex_lock(&http->lock);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED && info != NULL) {
+        client = http->clients;
+        while (client < http->clients + SERVE_CONNECTIONS && client->open) {
+            client++;
+        }
+        if (client < http->clients + SERVE_CONNECTIONS) {
+            *client = (struct dpe_serve_client){true, info->connect_fd, dpe_clock()};
+            *own = client;
+        }
+    } else if (client != NULL) {
+        client->open = false;
         *own = NULL;
     }
-    pthread_mutex_unlock(&clients->lock);
+    pthread_mutex_unlock(&http->lock);
 }
 
 /* End those that have been sending a request for so many seconds. */
-static void end_slow(struct dpe_serve_clients *clients, double seconds)
+static void end_slow(struct dpe_serve_http *http, double seconds)
 {
     double first = dpe_clock() - seconds;
-    pthread_mutex_lock(&clients->lock);
-    for (struct dpe_serve_client *client = clients->first; client != NULL; client = client->next) {
-        if (client->since < first) {
-            shutdown(client->socket, SHUT_RDWR);
+    pthread_mutex_lock(&http->lock);
+    for (int i = 0; i < SERVE_CONNECTIONS; i++) {
+        if (http->clients[i].open && http->clients[i].since < first) {
+            shutdown(http->clients[i].socket, SHUT_RDWR);
         }
     }
-    pthread_mutex_unlock(&clients->lock);
+    pthread_mutex_unlock(&http->lock);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
@@ -361,7 +339,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         *n = 0;
         return dpe_serve_body_add(exchange, bytes, taken);
     }
-    set_since(connection, HUGE_VAL);
+    set_since(exchange->http, connection, HUGE_VAL);
     exchange->path = path;
     const struct route *route = find_route(exchange, method, path);
     return route != NULL ? route->answer(exchange, route) : dpe_serve_reply_refusal(exchange);
@@ -385,8 +363,8 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
                          enum MHD_RequestTerminationCode why)
 {
     struct dpe_serve_exchange *exchange = *own;
-    (void)user, (void)why;
-    set_since(connection, dpe_clock());
+    (void)why;
+    set_since(user, connection, dpe_clock());
     if (exchange == NULL) {
         return;
     }
@@ -438,16 +416,16 @@ static unsigned most_connections(void)
     rlim_t there = unused >= 0 ? (rlim_t)unused + OTHERS : OTHERS;
     dpe_close_fd(&unused);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return CONNECTIONS;
+        return SERVE_CONNECTIONS;
     }
-    if (limit.rlim_cur < there + CONNECTIONS) { /* no limit is the largest number */
+    if (limit.rlim_cur < there + SERVE_CONNECTIONS) { /* no limit is the largest number */
         limit.rlim_cur =
-            limit.rlim_max < there + CONNECTIONS ? limit.rlim_max : there + CONNECTIONS;
+            limit.rlim_max < there + SERVE_CONNECTIONS ? limit.rlim_max : there + SERVE_CONNECTIONS;
         setrlimit(RLIMIT_NOFILE, &limit);
         getrlimit(RLIMIT_NOFILE, &limit);
     }
-    if (limit.rlim_cur >= there + CONNECTIONS) {
-        return CONNECTIONS;
+    if (limit.rlim_cur >= there + SERVE_CONNECTIONS) {
+        return SERVE_CONNECTIONS;
     }
     return limit.rlim_cur > there + LEAST ? (unsigned)(limit.rlim_cur - there) : LEAST;
 }
@@ -484,7 +462,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
 #ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
 #endif
-    pthread_mutex_init(&http->clients.lock, NULL);
+    pthread_mutex_init(&http->lock, NULL);
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
     http->local = is_local(world, address);
@@ -498,13 +476,12 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
 #if MHD_VERSION >= 0x00097600
         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #endif
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_THREAD_STACK_SIZE,
-        (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, on_connection, &http->clients,
-        MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
     if (http->daemon == NULL) {
-        pthread_mutex_destroy(&http->clients.lock);
+        pthread_mutex_destroy(&http->lock);
         free(http);
         return dpe_fail(err, DPE_CANNOT_CREATE, "cannot listen on %s port %lld: %s",
                         world->args->host, (long long)world->args->port, strerror(reason));
@@ -521,7 +498,7 @@ int64_t dpe_serve_http_port(const struct dpe_serve_http *http)
 
 void dpe_serve_http_watch(struct dpe_serve_http *http)
 {
-    end_slow(&http->clients, (double)http->world->args->client_timeout);
+    end_slow(http, (double)http->world->args->client_timeout);
 }
 
 /* Wait until everything is answered. Slow clients are watched meanwhile, and when the time is up
@@ -545,7 +522,7 @@ static void wait_for_answers(struct dpe_serve_http *http)
         }
         /* A client's socket says nothing to an answer that has no text yet. */
         http->stopped = true;
-        end_slow(&http->clients, -HUGE_VAL);
+        end_slow(http, -HUGE_VAL);
     }
 }
 
@@ -563,6 +540,6 @@ void dpe_serve_http_stop(struct dpe_serve_http *http)
     if (listening >= 0) {
         close(listening);
     }
-    pthread_mutex_destroy(&http->clients.lock);
+    pthread_mutex_destroy(&http->lock);
     free(http);
 }

@@ -40,28 +40,18 @@ static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t 
 static bool parse_prompts(const struct dpe_serve_world *world, const json_t *prompt,
                           const char *key, struct dpe_serve_request *request, refusal_t *refusal)
 {
-    const json_t *first = json_array_get(prompt, 0);
-    if (json_is_string(prompt)) {
-        return make_prompts(request, 1, refusal) &&
-               add_text(world, request, 0, prompt, key, refusal);
-    }
-    if (json_is_integer(first)) {
-        return make_prompts(request, 1, refusal) &&
-               dpe_serve_ids(world, prompt, key, &request->prompts[0], refusal);
-    }
-    if (!json_is_string(first) && !json_is_array(first)) {
-        return dpe_serve_refuse(refusal, 400, key,
-                                "%s: expected a text, a list of token ids, or a list of either",
-                                key);
-    }
-    bool good = make_prompts(request, json_array_size(prompt), refusal);
-    for (size_t i = 0; good && i < json_array_size(prompt); i++) {
-        const json_t *item = json_array_get(prompt, i);
+    bool several = json_is_array(prompt) && !json_is_integer(json_array_get(prompt, 0));
+    json_auto_t *list =
+        several ? json_incref((json_t *)(uintptr_t)prompt) : json_pack("[O?]", prompt);
+    bool good = make_prompts(request, json_array_size(list), refusal);
+    for (size_t i = 0; good && i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
         good = json_is_string(item) ? add_text(world, request, (int64_t)i, item, key, refusal)
                : json_is_array(item)
                    ? dpe_serve_ids(world, item, key, &request->prompts[i], refusal)
-                   : dpe_serve_refuse(refusal, 400, key, "%s: expected texts or lists of token ids",
-                                      key);
+                   : dpe_serve_refuse(
+                         refusal, 400, key,
+                         "%s: expected a text, a list of token ids, or a list of either", key);
     }
     return good;
 }

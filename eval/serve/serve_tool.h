@@ -143,10 +143,14 @@ extern const struct dpe_serve_bytes dpe_serve_page;
 
 enum { WAIT_NANOSECONDS = 100000000 };
 
-/** The open connections, in a list. */
-struct dpe_serve_clients {
-    pthread_mutex_t lock;
-    struct dpe_serve_client *first;
+enum { SERVE_CONNECTIONS = 256 };
+
+/** A client may send its request byte by byte and never be silent: its time as a whole is limited.
+ */
+struct dpe_serve_client {
+    bool open;
+    int socket;
+    double since; /**< when it began to send a request, or might have; INFINITY: one is answered */
 };
 
 struct dpe_serve_http {
@@ -160,8 +164,9 @@ struct dpe_serve_http {
         held; /* of them: bodies, what is parsed from them, and what is asked for in them */
     atomic_int answering; /* requests from their first line to their last byte */
     atomic_bool draining;
-    atomic_bool stopped; /* what is still being answered is cancelled: its time is up */
-    struct dpe_serve_clients clients;
+    atomic_bool stopped;  /* what is still being answered is cancelled: its time is up */
+    pthread_mutex_t lock; /* of the clients */
+    struct dpe_serve_client clients[SERVE_CONNECTIONS];
 };
 
 /** A request from its first line to the last byte of its answer, as the thread of its connection

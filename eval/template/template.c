@@ -191,26 +191,6 @@ void dpe_template_free(struct dpe_template *parsed)
 
 /* ------------------------------------------------------------------------------------ rendering */
 
-/* About the bytes of a value as JSON: what limits grow with. */
-static uint64_t bytes_of(const json_t *json, int depth)
-{
-    enum { DEEPEST = 100 };
-    uint64_t n = 8;
-    const char *key = NULL;
-    json_t *member = NULL;
-    if (depth > DEEPEST) {
-        return n;
-    }
-    json_object_foreach((json_t *)(uintptr_t)json, key, member)
-    {
-        n += strlen(key) + bytes_of(member, depth + 1);
-    }
-    for (size_t i = 0; i < json_array_size(json); i++) {
-        n += bytes_of(json_array_get(json, i), depth + 1);
-    }
-    return n + json_string_length(json);
-}
-
 static dpe_status render_all(struct render *render, const struct dpe_template *parsed,
                              const json_t *variables, struct dpe_text *out)
 {
@@ -233,7 +213,7 @@ dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *
 {
     static const struct dpe_template_options none;
     struct dpe_error own = {0};
-    uint64_t given = bytes_of(variables, 0);
+    uint64_t given = json_dumpb(variables, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
     options = options != NULL ? options : &none;
     struct render render = {
         .where = parsed->where,

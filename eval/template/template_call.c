@@ -176,33 +176,6 @@ struct value dpe_template_apply(struct render *render, const char *what, const s
 
 /* -------------------------------------------------------------------------------------- macros */
 
-/* What no parameter took: caller, varargs and kwargs, where the macro reads them. */
-static void bind_rest(struct render *render, const struct node *node, struct args *args,
-                      size_t taken)
-{
-    struct pairs *variables = &render->scope->variables;
-    struct value caller = dpe_template_undefined("caller");
-    if (node->reads & READS_CALLER) {
-        take_named(args, caller.text, &caller);
-        dpe_template_dict_set(render, variables, dpe_template_text("caller"), caller);
-    }
-    if (node->reads & READS_VARARGS) {
-        dpe_template_dict_set(
-            render, variables, dpe_template_text("varargs"),
-            dpe_template_list_of(render, KIND_TUPLE, args->at + taken, args->n - taken));
-        taken = args->n;
-    }
-    if (node->reads & READS_KWARGS) {
-        dpe_template_dict_set(render, variables, dpe_template_text("kwargs"),
-                              dpe_template_dict(render, KIND_DICT, &args->named));
-        args->named.n = 0;
-    }
-    if (taken < args->n || args->named.n > 0) {
-        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
-                          SHOWN(node->name));
-    }
-}
-
 static struct value call_macro(struct render *render, const struct macro *macro, struct args *args)
 {
     const struct node *node = macro->node;
@@ -224,7 +197,16 @@ static struct value call_macro(struct render *render, const struct macro *macro,
         dpe_template_dict_set(render, &render->scope->variables, dpe_template_string(each->name),
                               value);
     }
-    bind_rest(render, node, args, n < args->n ? n : args->n);
+    struct value caller = dpe_template_undefined("caller");
+    if (node->calls) {
+        take_named(args, caller.text, &caller);
+        dpe_template_dict_set(render, &render->scope->variables, dpe_template_text("caller"),
+                              caller);
+    }
+    if (n < args->n || args->named.n > 0) {
+        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
+                          SHOWN(node->name));
+    }
     render->flow = FLOW_ON;
     struct value text = dpe_template_capture(render, node->body);
     render->flow = flow;

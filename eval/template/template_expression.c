@@ -131,12 +131,9 @@ static void name(struct parse *parse, struct node *node)
                  {"False", {.kind = KIND_BOOL}},
                  {"none", {.kind = KIND_NONE}},
                  {"None", {.kind = KIND_NONE}}};
-    static const char *const special[] = {"caller", "varargs", "kwargs"}; /* READS_… */
     node->name = dpe_template_take_name(parse);
     node->run = run_name;
-    for (unsigned i = 0; i < 3; i++) {
-        parse->reads |= dpe_span_equal(node->name, dpe_span_of(special[i])) ? 1U << i : 0;
-    }
+    parse->calls = parse->calls || dpe_span_equal(node->name, dpe_span_of("caller"));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (dpe_span_equal(node->name, dpe_span_of(words[i].word))) {
             node->run = run_const;
@@ -221,10 +218,11 @@ bool dpe_template_is_call(const struct node *node)
     return node->run == run_call;
 }
 
-/* a | known(list), a is known(list) */
-static struct value apply(struct render *render, const struct node *node, const char *what)
+/* a | known(list), a is known(list); member: which of the two, "filter" or "test" */
+static struct value run_known(struct render *render, const struct node *node)
 {
     struct value value = dpe_template_eval(render, node->a);
+    const char *what = node->member.s;
     struct args args;
     dpe_template_args(render, node->list, &args);
     render->line = node->line;
@@ -232,16 +230,6 @@ static struct value apply(struct render *render, const struct node *node, const 
         dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(node->name));
     }
     return dpe_template_apply(render, what, node->known, value, &args);
-}
-
-static struct value run_filter(struct render *render, const struct node *node)
-{
-    return apply(render, node, "filter");
-}
-
-static struct value run_test(struct render *render, const struct node *node)
-{
-    return apply(render, node, "test");
 }
 
 /* a: what is negated */
@@ -331,24 +319,24 @@ static struct node *postfix(struct parse *parse, struct node *node)
 
 /* The filter or test whose name stands here. "map", "select" and their like name another one; a
  * wrong one is found when they run. */
-static struct node *applied(struct parse *parse, runs *run, struct node *to)
+static struct node *applied(struct parse *parse, const char *what, struct node *to)
 {
-    struct node *node = dpe_template_node(parse, run);
-    bool filter = run == run_filter;
+    struct node *node = dpe_template_node(parse, run_known);
     node->a = to;
     node->name = dpe_template_take_name(parse);
-    node->known = filter ? dpe_template_find_filter(node->name)
-                         : dpe_template_find(dpe_template_tests, node->name);
+    node->member = dpe_span_of(what);
+    node->known = what[0] == 'f' ? dpe_template_find_filter(node->name)
+                                 : dpe_template_find(dpe_template_tests, node->name);
     if ((node->known == NULL && parse->soft == 0) || dpe_template_is(parse, ".")) {
-        dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
-                            filter ? "filter" : "test", SHOWN(node->name));
+        dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported", what,
+                            SHOWN(node->name));
     }
     return node;
 }
 
 struct node *dpe_template_filter(struct parse *parse, struct node *inner)
 {
-    struct node *node = applied(parse, run_filter, inner);
+    struct node *node = applied(parse, "filter", inner);
     node->list = dpe_template_take(parse, "(") ? arguments(parse) : NULL;
     return node;
 }
@@ -366,7 +354,7 @@ static struct node *test(struct parse *parse, struct node *value)
 {
     static const char *const ends[] = {"else", "or", "and", "is"};
     bool negated = dpe_template_take(parse, "not");
-    struct node *node = applied(parse, run_test, value);
+    struct node *node = applied(parse, "test", value);
     const struct token *token = dpe_template_token(parse);
     bool begins = token->kind == TOKEN_NAME || token->kind == TOKEN_STRING ||
                   token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT ||

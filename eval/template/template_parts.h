@@ -202,11 +202,9 @@ struct node {
     struct node *next;
     struct value value;
     const struct known *known;
-    unsigned reads; /**< of a macro: READS_… */
+    bool calls;     /**< of a macro: its body reads caller, which is a variable there then */
     bool recursive; /**< of a loop: it may be called */
 };
-/** Names that a macro has only where its body reads them. */
-enum { READS_CALLER = 1, READS_VARARGS = 2, READS_KWARGS = 4 };
 
 struct dpe_template {
     struct arena arena;
@@ -237,8 +235,8 @@ struct parse {
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END; the heap's */
     size_t n_tokens, at;
     int depth, in_loop;
-    unsigned reads; /**< READS_… so far */
-    int soft;       /**< within {% if %}: what is not known is refused where it runs */
+    bool calls; /**< caller was read in this macro */
+    int soft;   /**< within {% if %}: what is not known is refused where it runs */
 };
 /** dpe_template_fail of a line. */
 #define dpe_template_refuse(parse, at_line, ...)                                                   \
@@ -275,26 +273,53 @@ struct node *dpe_template_several(struct parse *parse, const char *close, parses
 /** A filter's name and arguments, applied to `inner`; filters "| name(…)" after `inner`. */
 struct node *dpe_template_filter(struct parse *parse, struct node *inner);
 struct node *dpe_template_filters(struct parse *parse, struct node *inner);
-/** Statements up to a tag with one of these words, which is not taken; `line` is where the block
- * began. */
+/** Statements up to a tag with one of these words, of which the sign alone is taken; `line` is
+ * where the block began. */
 struct node *dpe_template_body(struct parse *parse, const char *const *words, int line);
 /** Whether a node is a call. */
 bool dpe_template_is_call(const struct node *node);
 
 /* -------------------------------------------------------------------------- making, looking at */
 
-struct value dpe_template_none(void);
-struct value dpe_template_bool(bool truth);
-struct value dpe_template_int(int64_t integer);
+static inline struct value dpe_template_none(void)
+{
+    return (struct value){.kind = KIND_NONE};
+}
+static inline struct value dpe_template_bool(bool truth)
+{
+    return (struct value){.kind = KIND_BOOL, .integer = truth};
+}
+static inline struct value dpe_template_int(int64_t integer)
+{
+    return (struct value){.kind = KIND_INT, .integer = integer};
+}
 /** A truth as the integer that it is to Python; another value as it is. */
-struct value dpe_template_whole(struct value value);
-struct value dpe_template_float(double real);
-struct value dpe_template_string(struct dpe_span text);
-struct value dpe_template_text(const char *text);
-struct value dpe_template_built(const struct builder *built);
-struct value dpe_template_undefined(const char *name);
+static inline struct value dpe_template_whole(struct value value)
+{
+    return value.kind == KIND_BOOL ? dpe_template_int(value.integer) : value;
+}
+static inline struct value dpe_template_float(double real)
+{
+    return (struct value){.kind = KIND_FLOAT, .real = real};
+}
+static inline struct value dpe_template_string(struct dpe_span text)
+{
+    return (struct value){.kind = KIND_STRING, .text = text};
+}
+static inline struct value dpe_template_text(const char *text)
+{
+    return dpe_template_string(dpe_span_of(text));
+}
+static inline struct value dpe_template_undefined(const char *name)
+{
+    return (struct value){.kind = KIND_UNDEFINED, .text = dpe_span_of(name)};
+}
 /** An undefined value without a name. */
-struct value dpe_template_nothing(void);
+static inline struct value dpe_template_nothing(void)
+{
+    return dpe_template_undefined("");
+}
+struct value dpe_template_built(const struct builder *built);
 /** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n);
 struct value dpe_template_iterator(struct render *render, struct items items, const char *name);

@@ -167,6 +167,7 @@ struct node *dpe_template_body(struct parse *parse, const char *const *words, in
         *end = node;
         end = &node->next;
     }
+    parse->at += words[0] != NULL;
     parse->depth--;
     return first;
 }
@@ -182,7 +183,6 @@ static void block(struct parse *parse, struct node *node, const char *word)
     const char *const words[] = {word, NULL};
     end_tag(parse);
     node->body = dpe_template_body(parse, words, node->line);
-    dpe_template_expect(parse, "{%");
     dpe_template_expect(parse, word);
     end_tag(parse);
 }
@@ -224,7 +224,6 @@ static void parse_if(struct parse *parse, struct node *node)
         branch->body = dpe_template_body(parse, last ? after_else : words, node->line);
         *end = branch;
         end = &branch->next;
-        dpe_template_expect(parse, "{%");
         last = dpe_template_is(parse, "else");
         more = !dpe_template_is(parse, "endif");
         parse->at++;
@@ -324,11 +323,9 @@ static void parse_for(struct parse *parse, struct node *node)
     parse->in_loop++;
     node->body = dpe_template_body(parse, words, node->line);
     parse->in_loop--;
-    dpe_template_expect(parse, "{%");
     if (dpe_template_take(parse, "else")) {
         end_tag(parse);
         node->other = dpe_template_body(parse, after_else, node->line);
-        dpe_template_expect(parse, "{%");
     }
     dpe_template_expect(parse, "endfor");
     end_tag(parse);
@@ -427,7 +424,7 @@ static void parse_generation(struct parse *parse, struct node *node)
 
 /* --------------------------------------------------------------------------------------- macros */
 
-/* A macro as a value. name; list: parameters with default a; body; reads */
+/* A macro as a value. name; list: parameters with default a; body; calls */
 static struct value run_macro(struct render *render, const struct node *node)
 {
     struct macro *macro = dpe_template_get(render, sizeof *macro);
@@ -449,12 +446,12 @@ static struct node *parameter(struct parse *parse)
 static void macro_body(struct parse *parse, struct node *macro, const char *word)
 {
     int in_loop = parse->in_loop;
-    unsigned reads = parse->reads;
+    bool calls = parse->calls;
     parse->in_loop = 0;
-    parse->reads = 0;
+    parse->calls = false;
     block(parse, macro, word);
-    macro->reads = parse->reads;
-    parse->reads |= reads;
+    macro->calls = parse->calls;
+    parse->calls = parse->calls || calls;
     parse->in_loop = in_loop;
 }
 

@@ -5,54 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct value dpe_template_none(void)
-{
-    return (struct value){.kind = KIND_NONE};
-}
-
-struct value dpe_template_bool(bool truth)
-{
-    return (struct value){.kind = KIND_BOOL, .integer = truth};
-}
-
-struct value dpe_template_int(int64_t integer)
-{
-    return (struct value){.kind = KIND_INT, .integer = integer};
-}
-
-struct value dpe_template_whole(struct value value)
-{
-    return value.kind == KIND_BOOL ? dpe_template_int(value.integer) : value;
-}
-
-struct value dpe_template_float(double real)
-{
-    return (struct value){.kind = KIND_FLOAT, .real = real};
-}
-
-struct value dpe_template_string(struct dpe_span text)
-{
-    return (struct value){.kind = KIND_STRING, .text = text};
-}
-
-struct value dpe_template_text(const char *text)
-{
-    return dpe_template_string(dpe_span_of(text));
-}
-
 struct value dpe_template_built(const struct builder *built)
 {
     return dpe_template_string((struct dpe_span){built->n > 0 ? built->bytes : "", built->n});
-}
-
-struct value dpe_template_undefined(const char *name)
-{
-    return (struct value){.kind = KIND_UNDEFINED, .text = dpe_span_of(name)};
-}
-
-struct value dpe_template_nothing(void)
-{
-    return dpe_template_undefined("");
 }
 
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n)

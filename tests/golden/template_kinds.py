@@ -101,7 +101,6 @@ CONSTRUCTS = [
     ("{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ f(*[1, 2]) }}{{ f(1, *[2]) }}{{ f(**{'b': 1, 'a': 2}) }}{{ f(1, **{'b': 3}) }}{{ f(*[1], **{'b': 2}) }}", {}),
     ("{% macro f(a) %}{{ a }}{% endmacro %}{{ f(*[1, 2]) }}", {}), ("{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, **{'a': 2}) }}", {}), ("{% macro f(a) %}{{ a }}{% endmacro %}{{ f(**[1]) }}", {}),
     ("{{ 'a-b'|replace(*['-', '+']) }}{{ [2, 1]|sort(**{'reverse': true}) }}{{ 'a b'.split(*[' ']) }}{{ dict(**{'k': 1}) }}{{ 4 is divisibleby(*[2]) }}", {}),
-    ("{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, 3, x=4) }}{{ f() }}", {}), ("{% macro f() %}{{ varargs|length }}{% endmacro %}{{ f(1, 2) }}{{ f(k=1) }}", {}),
     ("{% set (a, b) = [1, 2] %}{{ a }}{{ b }}", {}), ("{% set a, (b, c) = 1, (2, 3) %}{{ a }}{{ b }}{{ c }}", {}), ("{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}", {}),
     ("{% for k, (a, b) in {'x': [1, 2]}.items() %}{{ k }}{{ a }}{{ b }}{% endfor %}", {}), ("{% for (k, v) in d.items() %}{{ k }}{{ v }}{% endfor %}", D), ("{% for a, in [[1]] %}{{ a }}{% endfor %}", {}), ("{% set a, b = [1] %}", {}),
     ("{% set a, b = 'xy' %}{{ a }}{{ b }}", {}), ("{{ 3 is gt 2 }}{{ 3 is ge 3 }}{{ 3 is lt(2) }}{{ 3 is le 2 }}{{ 3 is greaterthan 2 }}{{ 3 is lessthan 2 }}{{ 'a' is lt 'b' }}{{ 3 is not gt 2 }}", {}),

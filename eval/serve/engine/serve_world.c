@@ -269,19 +269,18 @@ static void taken_free(struct dpe_serve_taken *taken)
 /* One line of the key file as a key; an empty one is none. */
 static dpe_status add_key(struct dpe_serve_world *world, const char *line, struct dpe_error *err)
 {
-    line += strspn(line, " \t\r");
-    size_t n = strlen(line);
-    while (n > 0 && strchr(" \t\r", line[n - 1]) != NULL) {
-        n--;
+    static const char blanks[] = " \t\r";
+    line += strspn(line, blanks);
+    size_t n = 0;
+    while (line[n] > ' ' && line[n] <= '~') {
+        n++;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (line[i] <= ' ' || line[i] > '~') {
-            return dpe_fail(
-                err, DPE_BAD_DATA,
-                "%s: expected a key of printable ASCII characters without white space, which "
-                "a client can send in a header",
-                world->args->key_file);
-        }
+    if (line[n + strspn(line + n, blanks)] != '\0') {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected a key of printable ASCII characters without white space, which "
+            "a client can send in a header",
+            world->args->key_file);
     }
     if (n == 0) {
         return DPE_OK;

@@ -125,6 +125,8 @@ static void test_refusals(void **state)
         {"{{ '%d' % 99999999999999999999 }}", "beyond 64 bits cannot be formatted"},
         {"\n\n{{ 'abc }}", "line 3: the string that begins here has no end"},
         {"{% for x in y %}\n{% if x %}", "line 2: the block that begins here has no {% endif %}"},
+        {"{% macro m(a) %}{{ varargs }}{% endmacro %}{{ m(1, 2) }}",
+         "the macro 'm' does not have all of these arguments"},
         {"{% macro m(a) %}{% endmacro %}{{ m.arguments }}",
          "the member 'arguments' of a macro is not supported"},
         {"{{ 'a b'.rsplit(none, 1) }}", "rsplit(): a limit without a separator is not supported"},
