@@ -34,8 +34,7 @@ static dpe_status work(const struct dpe_study *study, const void *args,
                        const struct dpe_job_options *job, enum calibrate_way way,
                        struct dpe_bill *bill, struct dpe_error *err)
 {
-    dpe_status status =
-        is_dry(way) ? dpe_study_cost(study, args, bill, err) : dpe_study_run(study, args, err);
+    const dpe_status status = dpe_study_run(study, args, bill, err);
     if (!is_dry(way) && (status == DPE_CANNOT_CREATE || status == DPE_MISMATCH) &&
         strstr(job->output, "detect.h5") == NULL) {
         dpe_log_warning("move %s away and run the same command: it measures this part again and "

@@ -234,7 +234,7 @@ static dpe_status search(struct ask *ask, struct dpe_error *err)
     detect.budget = ask->budget;
     detect.guard = 0.0; /* no text is as long as this one and its question */
     dpe_detect_settle(&detect);
-    const dpe_status status = dpe_study_run(&dpe_detect_study, &detect, err);
+    const dpe_status status = dpe_study_run(&dpe_detect_study, &detect, NULL, err);
     if (status == DPE_MISMATCH) {
         dpe_fail_prefix(err, "to search %s too, give another --table FILE", ask->path);
     }

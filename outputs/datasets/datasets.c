@@ -386,9 +386,23 @@ static bool is_wanted(const struct dpe_dataset_kind *kind, const struct dpe_data
            (is_axis(dataset) && needed(kind, dataset, names));
 }
 
+/* A number of records that are there is not known: a table that was made before it has none. */
+static dpe_status get_none(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                           void *result, struct dpe_error *err)
+{
+    size_t n = 0;
+    DPE_TRY(count_of(kind, dataset, result, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        memcpy(*array_of(dataset, result) + i * dataset->stride + dataset->at,
+               &(double){(double)NAN}, sizeof(double));
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, const char *folder,
                             const char *names, struct dpe_h5 *table, struct dpe_error *err)
 {
+    char path[MAX_PATH];
     bool known[DPE_DATASET_AXES] = {false};
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
@@ -396,9 +410,13 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
         if (wanted && (dataset->optional || dataset->array == DPE_DATASET_COUNT)) {
             wanted = is_there(kind, dataset, folder, table);
         }
+        const bool none = wanted && dataset->optional && dataset->type == DPE_COL_F64 &&
+                          *array_of(dataset, result) != NULL &&
+                          !dpe_h5_has(table, path_of(folder, dataset->name, path));
         DPE_TRY(dpe_h5_answered(table, err));
         if (wanted) {
-            DPE_TRY(get(kind, dataset, result, folder, known, table, err));
+            DPE_TRY(none ? get_none(kind, dataset, result, err)
+                         : get(kind, dataset, result, folder, known, table, err));
         }
     }
     return DPE_OK;

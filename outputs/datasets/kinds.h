@@ -32,7 +32,8 @@ struct dpe_dataset {
     const char *long_name, *units, *flag_meanings; /**< as in struct dpe_column; units NULL: those
                                                       of the kind's score */
     bool optional; /**< NULL in the struct (an axis that counts: extent 0): not written; not in the
-                      file: stays NULL (of records as their first member) */
+                      file: stays NULL (of records as their first member; a double beside that is
+                      NaN) */
 };
 /** In place of `array`: an axis that counts 0, 1, 2, …, of which only the extent is kept. */
 #define DPE_DATASET_COUNT SIZE_MAX

@@ -30,23 +30,14 @@ dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct 
 
 hid_t dpe_hdf5_type(enum dpe_column_type type)
 {
-    switch (type) {
-    case DPE_COL_F64:
-        return H5T_NATIVE_DOUBLE;
-    case DPE_COL_F32:
-        return H5T_NATIVE_FLOAT;
-    case DPE_COL_I64:
-        return H5T_NATIVE_INT64;
-    case DPE_COL_I32:
-        return H5T_NATIVE_INT32;
-    case DPE_COL_U64:
-        return H5T_NATIVE_UINT64;
-    case DPE_COL_U16:
-        return H5T_NATIVE_UINT16;
-    case DPE_COL_U8:
-        return H5T_NATIVE_UINT8;
-    case DPE_COL_STRING:
-        break;
+    const hid_t numbers[] = {
+        [DPE_COL_F64] = H5T_NATIVE_DOUBLE, [DPE_COL_F32] = H5T_NATIVE_FLOAT,
+        [DPE_COL_I64] = H5T_NATIVE_INT64,  [DPE_COL_I32] = H5T_NATIVE_INT32,
+        [DPE_COL_U64] = H5T_NATIVE_UINT64, [DPE_COL_U16] = H5T_NATIVE_UINT16,
+        [DPE_COL_U8] = H5T_NATIVE_UINT8,
+    };
+    if (type != DPE_COL_STRING) {
+        return numbers[type];
     }
     static hid_t text = -1;
     if (text < 0) {
@@ -105,10 +96,7 @@ void dpe_h5_close(struct dpe_h5 *table)
     if (table->file >= 0) {
         H5Fclose(table->file);
     }
-    if (table->image != NULL) {
-        free(table->image->bytes);
-        free(table->image);
-    }
+    free(table->image.bytes);
     free(table->path);
     free(table);
 }
@@ -189,12 +177,9 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a table"));
     made->file = -1;
-    made->writing = true;
     made->path = dpe_join("(new table)", "", "");
-    made->image = calloc(1, sizeof *made->image);
     DPE_TRY(DPE_MADE(made->path, err, "out of memory for a table"));
-    DPE_TRY(DPE_MADE(made->image, err, "out of memory for a table"));
-    DPE_SCOPED(dpe_inside_close_scoped) hid_t access = memory_access(made->image);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t access = memory_access(&made->image);
     DPE_SCOPED(dpe_inside_close_scoped) hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
     if (access >= 0 && create >= 0) {
         made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
@@ -220,14 +205,14 @@ static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error 
     if (closed < 0) {
         return dpe_hdf5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
     }
-    const unsigned char *bytes = (const unsigned char *)table->image->bytes;
+    const unsigned char *bytes = (const unsigned char *)table->image.bytes;
     uint64_t end = 0;
-    if (table->image->n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
+    if (table->image.n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
         end = dpe_load_u64(bytes + END_AT, 8);
     }
-    if (end < SUPERBLOCK || end > table->image->n) {
+    if (end < SUPERBLOCK || end > table->image.n) {
         return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes written",
-                        table->path, table->image->n);
+                        table->path, table->image.n);
     }
     *n = (size_t)end;
     return DPE_OK;
@@ -256,7 +241,7 @@ static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
                          struct dpe_error *err)
 {
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *written = NULL;
-    DPE_TRY(same_end(path, table->image->bytes, n, err));
+    DPE_TRY(same_end(path, table->image.bytes, n, err));
     const dpe_status status = dpe_h5_open(path, &written, err);
     return status == DPE_BAD_DATA || status == DPE_NO_INPUT
                ? dpe_fail(err, DPE_IO, "%s: cannot be read back: expected what was just written",
@@ -267,15 +252,15 @@ static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
 /* Room for the trailer after the image, and the trailer. */
 static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {
-    if (table->image->n - *n < DPE_TRAILER) {
-        char *longer = realloc(table->image->bytes, *n + DPE_TRAILER);
+    if (table->image.n - *n < DPE_TRAILER) {
+        char *longer = realloc(table->image.bytes, *n + DPE_TRAILER);
         DPE_TRY(DPE_MADE(longer, err, "%s: out of memory", table->path));
-        table->image->bytes = longer;
-        table->image->n = *n + DPE_TRAILER;
+        table->image.bytes = longer;
+        table->image.n = *n + DPE_TRAILER;
     }
     unsigned char trailer[DPE_TRAILER];
-    dpe_trailer_make(trailer, table->image->bytes, *n);
-    memcpy(table->image->bytes + *n, trailer, sizeof trailer);
+    dpe_trailer_make(trailer, table->image.bytes, *n);
+    memcpy(table->image.bytes + *n, trailer, sizeof trailer);
     *n += DPE_TRAILER;
     return DPE_OK;
 }
@@ -288,7 +273,7 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct
     DPE_TRY(dpe_h5_failed(table, err));
     DPE_TRY(close_image(table, &n, err));
     DPE_TRY(add_trailer(table, &n, err));
-    DPE_TRY(dpe_new_file_write(file, table->image->bytes, n, err));
+    DPE_TRY(dpe_new_file_write(file, table->image.bytes, n, err));
     return verify(table, file->path, n, err);
 }
 

@@ -47,8 +47,7 @@ void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_ty
                       const void *data, int64_t n, const char *long_name, const char *units);
 void dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name);
 /** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
- *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
- *  source. */
+ *  replaced: of those that dpe_run_snapshot writes on "/" only title and source are a tool's. */
 void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                       const char *value);
 void dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value);
@@ -132,8 +131,6 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
 #define DPE_SCHEMA_NAME "dpe-table"
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
-/** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
-void dpe_h5_seal(struct dpe_h5 *table);
 struct dpe_new_file;
 /** Close a table made by dpe_h5_create and write it into a new file, which is reopened
  *  and compared with the bytes that were written. dpe_new_file_finish puts it in place. Frees the

@@ -151,7 +151,6 @@ dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common 
                                struct dpe_error *err)
 {
     put_root(table, common);
-    dpe_h5_seal(table);
     put_identity(table, common->identity);
     dpe_h5_write_rows(table, common);
     return dpe_h5_failed(table, err);

@@ -19,11 +19,10 @@ struct dpe_h5_image {
 
 struct dpe_h5 {
     hid_t file;
-    struct dpe_h5_image *image; /**< writing: owned */
-    char *path;                 /**< of the file read; "(new table)" while writing */
-    bool writing, sealed;
-    dpe_status unanswered;    /**< of the first question that dpe_h5_has could not answer */
-    struct dpe_error failure; /**< writing: the first, status DPE_OK = none */
+    struct dpe_h5_image image; /**< writing */
+    char *path;                /**< of the file read; "(new table)" while writing */
+    dpe_status unanswered;     /**< of the first question that dpe_h5_has could not answer */
+    struct dpe_error failure;  /**< writing: the first, status DPE_OK = none */
 };
 
 /** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */

@@ -244,18 +244,16 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 
 /* ------------------------------------------------------------------------------------- folders */
 
-/* One member's name, as an owned string; NULL without memory or when HDF5 fails. */
-static char *member_name(hid_t group, size_t index)
+static herr_t add_name(hid_t group, const char *name, const H5L_info_t *info, void *user)
 {
-    ssize_t length = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
-                                        NULL, 0, H5P_DEFAULT);
-    char *name = length < 0 ? NULL : dpe_alloc((size_t)length + 1, 1);
-    if (name != NULL && H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
-                                           name, (size_t)length + 1, H5P_DEFAULT) < 0) {
-        free(name);
-        name = NULL;
+    struct dpe_strings *names = user;
+    char *copy = dpe_make_room(&names->at, names->n, sizeof *names->at) ? strdup(name) : NULL;
+    (void)group;
+    (void)info;
+    if (copy != NULL) {
+        names->at[names->n++] = copy;
     }
-    return name;
+    return copy == NULL; /* which ends it */
 }
 
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
@@ -272,18 +270,12 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
     if (H5Iget_type(group) != H5I_GROUP) { /* a dataset has no members */
         return DPE_OK;
     }
-    H5G_info_t info = {0};
-    if (H5Gget_info(group, &info) < 0) {
-        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
-    }
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings found = {0};
-    DPE_TRY(DPE_NEW(&found.at, (size_t)info.nlinks, err, "%s: %s: no memory for %llu names",
-                    table->path, path, (unsigned long long)info.nlinks));
-    for (; found.n < (size_t)info.nlinks; found.n++) {
-        found.at[found.n] = member_name(group, found.n);
-        if (found.at[found.n] == NULL) {
-            return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
-        }
+    const herr_t ended = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, add_name, &found);
+    if (ended != 0) {
+        return ended > 0 ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for its names",
+                                    table->path, path)
+                         : dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     }
     *names = found.at;
     *n = found.n;

@@ -11,11 +11,6 @@
 
 enum { GZIP_LEVEL = 4, MAX_RANK = 5 };
 
-void dpe_h5_seal(struct dpe_h5 *table)
-{
-    table->sealed = true;
-}
-
 dpe_status dpe_h5_failed(const struct dpe_h5 *table, struct dpe_error *err)
 {
     if (table->failure.status != DPE_OK && err != NULL) {
@@ -121,15 +116,6 @@ static bool write_text(hid_t object, const char *name, const char *value)
 static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const char *name,
                                 hid_t type, const void *value, struct dpe_error *err)
 {
-    if (!table->writing) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
-    }
-    if (table->sealed && strcmp(object, "/") == 0 && strcmp(name, "title") != 0 &&
-        strcmp(name, "source") != 0) {
-        return dpe_fail(err, DPE_INTERNAL,
-                        "%s: attribute %s of / is written by the run, not by a tool", table->path,
-                        name);
-    }
     if (dpe_inside_look(table->file, object) != DPE_INSIDE_THERE) {
         DPE_TRY(make_groups(table, object, true, err));
     }
@@ -200,18 +186,11 @@ static const void *fill_value(enum dpe_column_type type)
     static const float f32 = NAN;
     static const int64_t i64 = -1;
     static const int32_t i32 = -1;
-    switch (type) {
-    case DPE_COL_F64:
-        return &f64;
-    case DPE_COL_F32:
-        return &f32;
-    case DPE_COL_I64:
-        return &i64;
-    case DPE_COL_I32:
-        return &i32;
-    default:
-        return NULL;
-    }
+    static const void *const values[] = {
+        [DPE_COL_F64] = &f64, [DPE_COL_F32] = &f32,    [DPE_COL_I64] = &i64,
+        [DPE_COL_I32] = &i32, [DPE_COL_STRING] = NULL,
+    };
+    return values[type];
 }
 
 static dpe_status count_elements(const struct dpe_h5 *table, const struct dpe_column *column,
@@ -410,9 +389,6 @@ static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, str
     dpe_status status = DPE_OK;
     DPE_TRY(count_elements(table, column, &n, err));
     DPE_TRY(check_strings(table, column, n, err));
-    if (!table->writing) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
-    }
     DPE_TRY(check_above(table, column, err));
     DPE_TRY(make_groups(table, column->path, false, err));
     hid_t type = dpe_hdf5_type(column->type);

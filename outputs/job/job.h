@@ -299,19 +299,18 @@ struct dpe_study {
     dpe_run_fill fill;
     /** On rank 0, and not of a silent one: print the result. */
     dpe_status (*print)(void *state, struct dpe_error *err);
-    /** Suggest what to type next; NULL: nothing. */
+    /** Suggest what to type next, where it is not silent and no part of another job; NULL: nothing.
+     */
     void (*suggest)(const void *state);
     /** Also after a failed open; returns what dpe_job_close does. */
     dpe_status (*close)(void *state, dpe_status status, struct dpe_error *err);
 };
 
-/** Run a study. */
-dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_error *err);
-/** A dry run. */
-dpe_status dpe_study_cost(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
-                          struct dpe_error *err);
-/** What `main` of a tool does with it once the command line is read: a dry run, or run and suggest.
- *  Returns the exit code. */
+/** Run a study, or where its job's options have dry_run only price it, into `bill` (NULL: not
+ * wanted). */
+dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
+                         struct dpe_error *err);
+/** What `main` of a tool does with it once the command line is read. Returns the exit code. */
 int dpe_study_main(const struct dpe_study *study, const void *args,
                    const struct dpe_job_options *options);
 

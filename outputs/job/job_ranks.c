@@ -11,7 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { NO_ITEM = -1 };
 static const double grace = 8.0; /* seconds for dropping a row */
 
 /* Wait a little before looking for messages again. */
@@ -19,6 +18,17 @@ static void nap(void)
 {
     const struct timespec time = {0, 500000};
     nanosleep(&time, NULL);
+}
+
+/* A message of rank 0 without content to every so-manieth rank. */
+static void tell_all(struct dpe_ranks *ranks, int each, enum dpe_message_kind kind)
+{
+    const struct dpe_message message = {.kind = kind};
+    for (int r = each; r < ranks->size; r += each) {
+        if (dpe_ranks_send(ranks, r, &message, NULL, 0, NULL) != DPE_OK) {
+            dpe_ranks_no_memory(ranks);
+        }
+    }
 }
 
 /* The items of a group, n bytes, to those that make its rows with this rank. */
@@ -42,7 +52,6 @@ static dpe_status send_peers(struct dpe_ranks *ranks, const char *list, size_t n
 struct worker {
     int64_t rows; /* being made */
     int64_t item; /* the first of them */
-    int plan;     /* of its session, -1 = none */
     bool free;    /* waits for items */
     double last_seen;
     int64_t n;    /* rows that it was given */
@@ -57,7 +66,6 @@ struct scheduler {
     struct dpe_group group; /* to be handed out */
     struct dpe_group own;   /* of rank 0 */
     size_t next;            /* no item before this one is to be handed out */
-    bool *known;            /* [n_plans] the run has the plan's name */
     double dropped;         /* when the others were asked to drop their rows, 0 = not yet */
     dpe_status status;
     struct dpe_error err;
@@ -109,23 +117,6 @@ static void stop(struct scheduler *scheduler, dpe_status status, const struct dp
     }
 }
 
-/* The next item for a rank: one near the front that needs no other plan, else the front. */
-static int64_t choose(struct scheduler *scheduler, const struct worker *worker)
-{
-    const struct dpe_wanted *list = scheduler->loop->list;
-    const unsigned char *open = scheduler->loop->open;
-    while (scheduler->next < list->n_items && open[scheduler->next] != 1) {
-        scheduler->next++;
-    }
-    size_t end = scheduler->next + 8 * (size_t)scheduler->ranks->size;
-    for (size_t i = scheduler->next; i < end && i < list->n_items; i++) {
-        if (open[i] == 1 && list->items[i].plan == worker->plan) {
-            return (int64_t)i;
-        }
-    }
-    return scheduler->next < list->n_items ? (int64_t)scheduler->next : NO_ITEM;
-}
-
 /* Give the gathered group to a rank. */
 static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
@@ -143,7 +134,6 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
     }
     scheduler->workers[rank] = (struct worker){.rows = group->n,
                                                .item = group->at[0],
-                                               .plan = group->items[0].plan,
                                                .last_seen = dpe_clock(),
                                                .n = group->n,
                                                .begin = dpe_clock(),
@@ -153,26 +143,24 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
 
 static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
-    const struct dpe_wanted *list = scheduler->loop->list;
-    int64_t at = choose(scheduler, &scheduler->workers[rank]);
-    if (at == NO_ITEM) {
+    struct dpe_loop *loop = scheduler->loop;
+    const struct dpe_wanted *list = loop->list;
+    while (scheduler->next < list->n_items && loop->open[scheduler->next] != 1) {
+        scheduler->next++;
+    }
+    if (scheduler->next == list->n_items) {
         return DPE_OK;
     }
-    const struct dpe_item *item = &list->items[at];
-    const struct dpe_row *row = dpe_loop_find(scheduler->loop, item);
-    if (row != NULL) { /* two plans of the list are one and the same */
-        dpe_loop_close(scheduler->loop, item);
+    const struct dpe_item *item = &list->items[scheduler->next];
+    if (dpe_loop_find(loop, item) != NULL) { /* two plans of the list are one and the same */
+        dpe_loop_close(loop, item);
         return DPE_OK;
     }
-    dpe_group_gather(&scheduler->group, scheduler->loop, at);
-    DPE_TRY(dpe_loop_before(scheduler->loop, &scheduler->group, err));
+    dpe_group_gather(&scheduler->group, loop, (int64_t)scheduler->next);
+    DPE_TRY(dpe_loop_before(loop, &scheduler->group, err));
     for (int64_t i = 0; i < scheduler->group.n; i++) {
-        const int plan = scheduler->group.items[i].plan;
-        if (!scheduler->known[plan]) {
-            DPE_TRY(dpe_run_plan(scheduler->loop->job->run, list->plans[plan].key,
-                                 list->plans[plan].plan->name, err));
-            scheduler->known[plan] = true;
-        }
+        const struct dpe_listed_plan *plan = &list->plans[scheduler->group.items[i].plan];
+        DPE_TRY(dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err));
     }
     return assign(scheduler, rank, err);
 }
@@ -234,9 +222,7 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
     case DPE_MESSAGE_FAILED:
         take_failure(scheduler, from, (dpe_status)message.status, text->n > 0 ? text->bytes : "");
         break;
-    case DPE_MESSAGE_BEAT:
-    case DPE_MESSAGE_ITEM:
-    case DPE_MESSAGE_DONE:
+    default:
         break;
     }
     return true;
@@ -319,7 +305,7 @@ static bool tend(struct scheduler *scheduler)
                 (scheduler->status != DPE_OK && scheduler->status != DPE_INCOMPLETE);
     if (drop && scheduler->dropped == 0.0) {
         scheduler->dropped = dpe_clock();
-        dpe_ranks_drop(scheduler->ranks);
+        tell_all(scheduler->ranks, scheduler->ranks->peers, DPE_MESSAGE_DROP);
         dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
     }
     for (int r = 1; r < scheduler->ranks->size && scheduler->status == DPE_OK; r++) {
@@ -384,31 +370,24 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     struct scheduler scheduler = {
         .loop = loop, .ranks = ranks, .beat = dpe_clock(), .begin = dpe_clock()};
     scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
-    scheduler.known = dpe_alloc_zero((size_t)loop->list->n_plans, sizeof *scheduler.known);
     scheduler.parts = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.parts);
-    if (scheduler.workers == NULL || scheduler.known == NULL || scheduler.parts == NULL ||
+    if (scheduler.workers == NULL || scheduler.parts == NULL ||
         dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
         dpe_group_init(&scheduler.own, loop, NULL) != DPE_OK) {
         dpe_ranks_no_memory(ranks);
     }
     for (int r = 0; r < ranks->size; r++) {
-        scheduler.workers[r] = (struct worker){.plan = -1, .free = r % ranks->peers == 0};
+        scheduler.workers[r] = (struct worker){.free = r % ranks->peers == 0};
         scheduler.fed += read_by(&scheduler, r);
     }
     run_scheduler(&scheduler);
-    const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
-    for (int r = 1; r < ranks->size; r++) {
-        if (dpe_ranks_send(ranks, r, &done, NULL, 0, NULL) != DPE_OK) {
-            dpe_ranks_no_memory(ranks);
-        }
-    }
+    tell_all(ranks, 1, DPE_MESSAGE_DONE);
     if (scheduler.status != DPE_OK && err != NULL) {
         *err = scheduler.err;
     }
     dpe_group_free(&scheduler.group);
     dpe_group_free(&scheduler.own);
     free(scheduler.workers);
-    free(scheduler.known);
     free(scheduler.parts);
     return scheduler.status;
 }
@@ -418,7 +397,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
 struct server {
     struct dpe_loop *loop;
     struct dpe_group group;
-    double sent, looked; /* last message to rank 0, and last look for one */
+    double sent; /* last message to rank 0 */
 };
 
 static void report(struct server *server, const struct dpe_message *message, const char *text,
@@ -441,10 +420,12 @@ static void beat(void *user)
 {
     struct server *server = user;
     struct dpe_ranks *ranks = server->loop->job->ranks;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    struct dpe_message message;
+    int from = 0;
     double now = dpe_clock();
-    if (now - server->looked > 0.1) {
-        server->looked = now;
-        if (dpe_ranks_dropped(ranks)) {
+    while (dpe_ranks_receive(ranks, &from, &message, &text)) {
+        if (message.kind == DPE_MESSAGE_DROP) {
             dpe_signals_ask(DPE_STOP_NOW);
         }
     }
@@ -530,7 +511,6 @@ static void serve(struct dpe_loop *loop)
     }
     ranks->beat = NULL;
     dpe_group_free(&server.group);
-    dpe_ranks_dropped(ranks);
 }
 
 /* ---------------------------------------------------------------------------------- the loop */

@@ -325,46 +325,33 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
 
 /* ------------------------------------------------------------------------------------- studies */
 
-enum way { COST, RUN, RUN_AND_SUGGEST };
-
 static dpe_status run_study(const struct dpe_study *study, void *state, struct dpe_error *err)
 {
     struct dpe_job *job = (void *)((char *)state + study->job);
+    const bool shown = !job->options->silent;
     DPE_TRY(study->start(state, err));
     const dpe_status status = study->rows(state, err);
     DPE_TRY(finish(job, status, study->fill, state, err));
-    if (dpe_job_leads(job) && !job->options->silent) {
-        DPE_TRY(study->print(state, err));
+    DPE_TRY(shown && dpe_job_leads(job) ? study->print(state, err) : DPE_OK);
+    DPE_TRY(check_finite(job, err));
+    if (shown && job->options->within == NULL && study->suggest != NULL) {
+        study->suggest(state);
     }
-    return check_finite(job, err);
+    return DPE_OK;
 }
 
-static dpe_status do_study(const struct dpe_study *study, const void *args, enum way way,
-                           struct dpe_bill *bill, struct dpe_error *err)
+dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
+                         struct dpe_error *err)
 {
     DPE_OWNED unsigned char *state = NULL;
     DPE_TRY(DPE_NEW(&state, study->size, err, "out of memory"));
+    const struct dpe_job *job = (void *)(state + study->job);
     dpe_status status = study->open(state, args, err);
-    if (status == DPE_OK && way == COST) {
-        status = study->cost(state, bill, err);
-    } else if (status == DPE_OK) {
-        status = run_study(study, state, err);
-    }
-    if (status == DPE_OK && way == RUN_AND_SUGGEST && study->suggest != NULL) {
-        study->suggest(state);
+    if (status == DPE_OK) {
+        status =
+            job->options->dry_run ? study->cost(state, bill, err) : run_study(study, state, err);
     }
     return study->close(state, status, err);
-}
-
-dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_error *err)
-{
-    return do_study(study, args, RUN, NULL, err);
-}
-
-dpe_status dpe_study_cost(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
-                          struct dpe_error *err)
-{
-    return do_study(study, args, COST, bill, err);
 }
 
 int dpe_study_main(const struct dpe_study *study, const void *args,
@@ -372,7 +359,5 @@ int dpe_study_main(const struct dpe_study *study, const void *args,
 {
     struct dpe_error err = {0};
     dpe_tool_configure(&options->tool);
-    dpe_status status =
-        do_study(study, args, options->dry_run ? COST : RUN_AND_SUGGEST, NULL, &err);
-    return dpe_tool_end(status, &err);
+    return dpe_tool_end(dpe_study_run(study, args, NULL, &err), &err);
 }

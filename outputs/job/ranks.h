@@ -90,6 +90,7 @@ struct dpe_message {
         DPE_MESSAGE_ROW,    /**< to rank 0: the row of `item` (text: its bytes) */
         DPE_MESSAGE_FAILED, /**< to rank 0: what is left of the items failed (status, text: why) */
         DPE_MESSAGE_ITEM,   /**< to others: make the rows of these items (text: int64_t each) */
+        DPE_MESSAGE_DROP,   /**< to others: drop the rows that you are making */
         DPE_MESSAGE_DONE,   /**< to others: no more items */
     } kind;
     int status;                   /**< dpe_status */
@@ -104,10 +105,6 @@ dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_mess
 /** The next message that has arrived, from any rank: false when none has. `text` is replaced. */
 bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
                        struct dpe_text *text);
-/** From rank 0 to all other leaders: drop the row that you are making. */
-void dpe_ranks_drop(struct dpe_ranks *ranks);
-/** Whether rank 0 called dpe_ranks_drop. Cheap enough for every layer. */
-bool dpe_ranks_dropped(struct dpe_ranks *ranks);
 /** Name of the machine of a rank, that has sent a message; borrowed. */
 const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank);
 /** End all ranks at once. */

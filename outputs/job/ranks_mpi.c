@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum tag { TAG_MEET = 1, TAG_MET, TAG_WORK, TAG_DROP };
+enum tag { TAG_MEET = 1, TAG_MET, TAG_WORK };
 enum { HOST_SIZE = 64, SAME_SIZE = 1024 };
 
 /* MPI is there once in a process. */
@@ -406,22 +406,4 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
         dpe_ranks_no_memory(ranks);
     }
     return true;
-}
-
-void dpe_ranks_drop(struct dpe_ranks *ranks)
-{
-    for (int r = ranks->peers; r < ranks->size; r += ranks->peers) {
-        send(ranks, r, TAG_DROP, NULL, 0);
-    }
-}
-
-bool dpe_ranks_dropped(struct dpe_ranks *ranks)
-{
-    int there = 0;
-    (void)ranks;
-    MPI_Iprobe(0, TAG_DROP, job_comm, &there, MPI_STATUS_IGNORE);
-    if (there) {
-        MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_DROP, job_comm, MPI_STATUS_IGNORE);
-    }
-    return there != 0;
 }

@@ -20,7 +20,7 @@ static inline dpe_status dpe_table_status(int error)
                                        : DPE_BAD_DATA;
 }
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
- *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
+ *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA. */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The trained length in tokens for a model whose configuration has none: `given`, or (0) that of
  * the table at `path`, or 0 without one. */

@@ -15,23 +15,6 @@
 #include "outputs/table/fields.h"
 #include "outputs/table/trailer.h"
 
-/* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
-static dpe_status check_texts(const char *path, struct dpe_table **table, struct dpe_error *err)
-{
-    const struct dpe_table_values *values = dpe_table_values(*table);
-    const char *const texts[][2] = {{"model_type", values->model_type},
-                                    {"model_fingerprint", values->model_fingerprint}};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (!dpe_is_utf8(texts[i][1])) {
-            dpe_table_close(*table);
-            *table = NULL;
-            return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected UTF-8, found other bytes", path,
-                            texts[i][0]);
-        }
-    }
-    return DPE_OK;
-}
-
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
@@ -46,8 +29,7 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
         close(fd);
         return dpe_fail(err, DPE_NO_INPUT, "%s", why);
     }
-    return error == DPE_TABLE_OK ? check_texts(path, table, err)
-                                 : dpe_fail(err, dpe_table_status(error), "%s", why);
+    return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, dpe_table_status(error), "%s", why);
 }
 
 int64_t dpe_table_trained(const char *path, int64_t given)

@@ -72,9 +72,6 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
  *  dpe_run_add. */
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err);
-/** Whether the name of a plan is recorded. */
-bool dpe_run_plan_known(const struct dpe_run *run, const char *plan);
-
 /** Fills the table from the rows; called with a table that is open for writing and already holds
  *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal
  *  runs goes under /run, and is put last. */

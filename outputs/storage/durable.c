@@ -131,14 +131,10 @@ enum { BASE_MOST = 200, BOOT_DIGITS = 8, RANDOM_DIGITS = 16 };
  * of one boot of one machine, and on some file systems to those alone. */
 static void name_prefix(const char *target, char prefix[BASE_MOST + BOOT_DIGITS + 3])
 {
-    char boot[BOOT_DIGITS + 1] = "00000000";
-    DPE_SCOPED(dpe_close_fd) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t n = read(fd, boot, BOOT_DIGITS);
-        (void)n; /* without a /proc all boots are one */
-    }
-    snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%s-", (int)BASE_MOST, dpe_last_part(target),
-             boot);
+    char boot[64];
+    dpe_first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%.*s-", (int)BASE_MOST,
+             dpe_last_part(target), (int)BOOT_DIGITS, boot);
 }
 
 static bool is_new_file(const char *name, const char *prefix)
@@ -336,6 +332,20 @@ dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool f
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
     return dpe_extend_file(path, bytes, n, true, err);
+}
+
+void dpe_first_line(const char *path, char *line, size_t size)
+{
+    line[0] = '\0';
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return;
+    }
+    if (fgets(line, (int)size, file) == NULL) {
+        line[0] = '\0';
+    }
+    fclose(file);
+    line[strcspn(line, "\n")] = '\0';
 }
 
 void dpe_time_text(char text[32])

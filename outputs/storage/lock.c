@@ -24,28 +24,13 @@ struct holder {
     unsigned long long start;
 };
 
-/* First line of a small file of /proc without its newline; "" when it cannot be read. */
-static void read_line(const char *path, char *line, size_t size)
-{
-    line[0] = '\0';
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return;
-    }
-    if (fgets(line, (int)size, file) == NULL) {
-        line[0] = '\0';
-    }
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
-}
-
 /* Clock ticks from boot to the start of a process, 0 when there is none (or no /proc). One that has
  * ended and waits to be reaped is none. */
 static unsigned long long process_start(long pid)
 {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    read_line(path, line, sizeof line);
+    dpe_first_line(path, line, sizeof line);
     /* The name in parentheses may hold anything; field 22 is the 20th after it. */
     const char *at = strrchr(line, ')');
     if (at != NULL && (strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)) {
@@ -68,7 +53,7 @@ static void describe_self(struct holder *self)
             *c = '_';
         }
     }
-    read_line("/proc/sys/kernel/random/boot_id", self->boot, sizeof self->boot);
+    dpe_first_line("/proc/sys/kernel/random/boot_id", self->boot, sizeof self->boot);
     if (self->boot[0] == '\0') {
         snprintf(self->boot, sizeof self->boot, "unknown");
     }

@@ -83,6 +83,8 @@ dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
 char *dpe_join(const char *a, const char *b, const char *c);
 /** The folder that holds `path` ("." when it names none), owned; NULL without memory. */
 char *dpe_parent_folder(const char *path);
+/** The first line of a small file, without its newline; "" when it cannot be read. */
+void dpe_first_line(const char *path, char *line, size_t size);
 /** The time as ISO-8601 in UTC, "2026-01-31T12:00:00Z". */
 void dpe_time_text(char text[32]);
 

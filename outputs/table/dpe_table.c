@@ -162,7 +162,7 @@ static void describe_range(const struct dpe_table_field *field, char text[96])
 }
 
 /* Of a text that is there: it is printed by those that read the table. */
-static int check_text(const struct dpe_table_field *field, const char *text, char *message)
+static int check_text(const char *name, const char *text, char *message)
 {
     size_t n = text != NULL ? strlen(text) : 1;
     bool good = n >= 1 && n <= DPE_FIELD_MOST_TEXT;
@@ -171,7 +171,7 @@ static int check_text(const struct dpe_table_field *field, const char *text, cha
     }
     return good ? DPE_TABLE_OK
                 : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                 "%s: expected 1 to %d printable ASCII characters", field->name,
+                                 "%s: expected 1 to %d printable ASCII characters", name,
                                  DPE_FIELD_MOST_TEXT);
 }
 
@@ -181,7 +181,7 @@ static int check_range(const struct dpe_table_field *field, const struct dpe_tab
 {
     const void *data = dpe_field_data(field, values);
     if (field->type == DPE_FIELD_TEXT) {
-        return check_text(field, data, message);
+        return check_text(field->name, data, message);
     }
     size_t n = dpe_field_count(field, values);
     for (size_t i = 0; i < n; i++) {
@@ -203,7 +203,9 @@ static int check_range(const struct dpe_table_field *field, const struct dpe_tab
 
 static int check_ranges(const struct dpe_table_values *values, char *message)
 {
-    int error = DPE_TABLE_OK;
+    int error = check_text("model_type", values->model_type, message);
+    error = error == DPE_TABLE_OK ? check_text("fingerprint", values->model_fingerprint, message)
+                                  : error;
     for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
         error = dpe_field_applies(&dpe_table_fields[i], values)
                     ? check_range(&dpe_table_fields[i], values, message)
@@ -376,8 +378,7 @@ static int check_mask(const struct dpe_table_values *values, char *message)
 
 static int check_presence(const struct dpe_table_values *values, char *message)
 {
-    bool there = values->schema_version != NULL && values->model_type != NULL &&
-                 values->model_fingerprint != NULL;
+    bool there = values->schema_version != NULL;
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         there =

@@ -103,28 +103,6 @@ static bool get_whole(struct dpe_table_form *form, const char *object, const cha
     return id >= 0 && dpe_inside_whole(id, name, value) == DPE_INSIDE_THERE;
 }
 
-/* The type in memory that HDF5 converts to, and whether the file must have whole numbers: HDF5
- * would convert 32.9 to 32. */
-static hid_t memory_type(enum dpe_field_type type, bool *whole)
-{
-    *whole = type != DPE_FIELD_REAL;
-    switch (type) {
-    case DPE_FIELD_WHOLE:
-        return H5T_NATIVE_INT64;
-    case DPE_FIELD_REAL:
-        return H5T_NATIVE_DOUBLE;
-    case DPE_FIELD_EDGE:
-        return H5T_NATIVE_INT32;
-    case DPE_FIELD_FLAG:
-        return H5T_NATIVE_INT;
-    case DPE_FIELD_MARKS:
-        return H5T_NATIVE_UINT8;
-    case DPE_FIELD_TEXT:
-        break;
-    }
-    return -1;
-}
-
 static bool has_numbers(hid_t set, bool whole)
 {
     size_t bytes = 0;
@@ -144,8 +122,12 @@ static bool has_shape(hid_t set, int rank, const hsize_t *dims)
 static void read_numbers(struct reader *reader, const char *name, enum dpe_field_type type,
                          int rank, const hsize_t *dims, void *data)
 {
-    bool whole = false;
-    hid_t memory = memory_type(type, &whole);
+    const hid_t memory[] = {
+        [DPE_FIELD_WHOLE] = H5T_NATIVE_INT64, [DPE_FIELD_REAL] = H5T_NATIVE_DOUBLE,
+        [DPE_FIELD_EDGE] = H5T_NATIVE_INT32,  [DPE_FIELD_FLAG] = H5T_NATIVE_INT,
+        [DPE_FIELD_MARKS] = H5T_NATIVE_UINT8,
+    };
+    const bool whole = type != DPE_FIELD_REAL; /* HDF5 would convert 32.9 to 32 */
     char expected[128];
     int n = snprintf(expected, sizeof expected, "%s", whole ? "whole numbers" : "numbers");
     for (int i = 0; i < rank; i++) {
@@ -161,7 +143,7 @@ static void read_numbers(struct reader *reader, const char *name, enum dpe_field
     }
     if (!has_shape(set, rank, dims) || !has_numbers(set, whole)) {
         bad(reader, path, expected);
-    } else if ((read = dpe_inside_read(set, memory, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
+    } else if ((read = dpe_inside_read(set, memory[type], H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
         not_read(reader, path, read);
     }
 }

@@ -183,6 +183,25 @@ static void test_without_an_axis(void **state)
     dpe_h5_close(table);
 }
 
+/* A double that the table does not have yet is not known; a text must be there. */
+static void test_a_later_number(void **state)
+{
+    struct dpe_dataset later[DATASETS];
+    struct trial trial = whole();
+    struct dpe_h5 *table = write_market(*state, &trial);
+    struct market back = {0};
+    struct dpe_error err = {0};
+    memcpy(later, datasets, sizeof later);
+    later[4].name = "weight";
+    later[4].optional = true;
+    const struct dpe_dataset_kind of_later = {later, DATASETS, "1"};
+    assert_int_equal(dpe_datasets_get(&of_later, &back, "/market", NULL, table, &err), DPE_OK);
+    assert_true(isnan(back.prices[0].kept) && isnan(back.prices[2].kept));
+    assert_string_equal(back.prices[1].fruit, "Mirabelle");
+    dpe_datasets_free(&of_later, &back);
+    dpe_h5_close(table);
+}
+
 /* What a tool would print after its version, without blanks: standard output goes to a file
  * meanwhile. */
 static char *printed(struct dpe_result *out)
@@ -351,10 +370,11 @@ static void test_declarations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCRATCH(test_comes_back),      WITH_SCRATCH(test_part),
-        WITH_SCRATCH(test_without_an_axis), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_made),        WITH_SCRATCH(test_nothing_to_write),
-        WITH_SCRATCH(test_refused),         cmocka_unit_test(test_declarations),
+        WITH_SCRATCH(test_comes_back),       WITH_SCRATCH(test_part),
+        WITH_SCRATCH(test_without_an_axis),  WITH_SCRATCH(test_a_later_number),
+        cmocka_unit_test(test_rows),         cmocka_unit_test(test_made),
+        WITH_SCRATCH(test_nothing_to_write), WITH_SCRATCH(test_refused),
+        cmocka_unit_test(test_declarations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -253,25 +253,6 @@ static void what_cannot_be_put_is_refused(void **state)
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 }
 
-static dpe_status fill_reserved(void *user, struct dpe_h5 *table, struct dpe_error *err)
-{
-    dpe_h5_attr_text(table, "/", "title", "mine");
-    dpe_h5_attr_i64(table, "/", user, 7);
-    return dpe_h5_failed(table, err);
-}
-
-static void attributes_of_the_run_are_reserved(void **state)
-{
-    struct scratch *scratch = *state;
-    struct dpe_run *run = NULL;
-    struct dpe_error err = {0};
-    char complete[] = "complete", identity[] = "identity";
-    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
-    assert_int_equal(dpe_run_snapshot(run, true, fill_reserved, complete, &err), DPE_INTERNAL);
-    assert_int_equal(dpe_run_snapshot(run, true, fill_reserved, identity, &err), DPE_INTERNAL);
-    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
-}
-
 enum { LARGE_X = 700, LARGE_Y = 501 };
 
 static dpe_status fill_large(void *user, struct dpe_h5 *table, struct dpe_error *err)
@@ -574,7 +555,6 @@ int main(void)
         WITH_SCRATCH(every_type_comes_back),
         WITH_SCRATCH(conversions_lose_nothing),
         WITH_SCRATCH(what_cannot_be_put_is_refused),
-        WITH_SCRATCH(attributes_of_the_run_are_reserved),
         WITH_SCRATCH(many_chunks_come_back),
         WITH_SCRATCH(readers_refuse_what_is_not_a_table),
         WITH_SCRATCH(a_dataset_larger_than_its_file_is_refused),
