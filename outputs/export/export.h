@@ -79,7 +79,7 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
 
 /** Read the block of `model` (NULL: the only one) of a YAML of the paper's code: the fields that it
  *  has, all others 0; and its selected_dim_path, owned, NULL: none. Free with
- *  dpe_table_values_free. DPE_BAD_DATA names line and key; DPE_USAGE lists the models when there
+ *  dpe_table_values_free. DPE_BAD_DATA names line or key; DPE_USAGE lists the models when there
  * are several. */
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
                            struct dpe_table_values *values, char **selected, struct dpe_error *err);

@@ -13,9 +13,20 @@
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
-const char *const dpe_export_formats[] = {
-    "auto", "h5",       "json",      "yaml",       "pt",           "hf",              "safetensors",
-    "csv",  "longrope", "gguf-rope", "vllm-flags", "sglang-flags", "llama.cpp-flags", NULL};
+const char *const dpe_export_formats[] = {"auto",
+                                          "h5",
+                                          "json",
+                                          "yaml",
+                                          "pt",
+                                          "hf",
+                                          "safetensors",
+                                          "csv",
+                                          "longrope",
+                                          "gguf-rope",
+                                          "vllm-flags",
+                                          "sglang-flags",
+                                          "llama.cpp-flags",
+                                          NULL};
 
 enum export_format dpe_export_format_of_path(const char *path)
 {

@@ -4,6 +4,7 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/system/folder.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/export/rope_forms.h"
@@ -17,30 +18,20 @@ static bool to_stdout(const struct dpe_export_arguments *args)
 
 /* The paper's code finds a model by the last part of its folder. NULL: neither name nor model is
  * given. */
-static const char *given_name(const struct dpe_export_arguments *args, size_t *n)
+static const char *given_name(const struct dpe_export_arguments *args, int *n)
 {
-    const char *from = args->name != NULL ? args->name : args->model;
-    *n = from != NULL ? strlen(from) : 0;
-    if (from == NULL || from == args->name) {
-        return from;
-    }
-    while (*n > 1 && from[*n - 1] == '/') {
-        (*n)--;
-    }
-    size_t begin = *n;
-    while (begin > 0 && from[begin - 1] != '/') {
-        begin--;
-    }
-    *n -= begin;
-    return from + begin;
+    *n = args->name != NULL ? (int)strlen(args->name) : 0;
+    return args->name != NULL    ? args->name
+           : args->model != NULL ? dpe_folder_name(args->model, n)
+                                 : NULL;
 }
 
 static const char no_yaml_name[] = "the name of the model in a YAML: expected at most 255 bytes of "
                                    "UTF-8; give another with --name";
 
-static bool is_yaml_name(const char *name, size_t n)
+static bool is_yaml_name(const char *name, int n)
 {
-    return n <= 255 && dpe_utf8_check(name, n) == n;
+    return n <= 255 && dpe_utf8_check(name, (size_t)n) == (size_t)n;
 }
 
 static bool is_flags(enum export_format format)
@@ -67,7 +58,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
     const bool written = args->output != NULL;
     const bool prints = args->show || args->check;
     const enum export_format format = written ? format_of(args) : FORMAT_AUTO;
-    size_t n = 0;
+    int n = 0;
     const char *name = given_name(args, &n);
     const struct {
         bool wrong;
@@ -159,16 +150,16 @@ static dpe_status model_name(const struct dpe_export_arguments *args,
                              const struct dpe_table_values *values, char name[256],
                              struct dpe_error *err)
 {
-    size_t n = 0;
+    int n = 0;
     const char *from = given_name(args, &n);
     if (from == NULL) {
         from = values->model_type;
-        n = strlen(from);
+        n = (int)strlen(from);
     }
     if (!is_yaml_name(from, n)) {
         return dpe_fail(err, DPE_USAGE, "%s", no_yaml_name);
     }
-    snprintf(name, 256, "%.*s", (int)n, from);
+    snprintf(name, 256, "%.*s", n, from);
     return DPE_OK;
 }
 
