@@ -177,21 +177,16 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
 
 /* ------------------------------------------------------------------------------------- validate */
 
-const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict)
-{
-    static const char *const texts[] = {[DPE_DETECT_BETTER] = "better",
-                                        [DPE_DETECT_INDISTINCT] = "not distinguishable",
-                                        [DPE_DETECT_WORSE] = "worse",
-                                        [DPE_DETECT_UNKNOWN] = "unknown"};
-    return texts[verdict];
-}
-
 static const char *kept_is(const struct dpe_detect_report *report,
                            const struct dpe_detect_validation *v, int plan)
 {
+    static const char *const verdicts[] = {[DPE_DETECT_BETTER] = "better",
+                                           [DPE_DETECT_INDISTINCT] = "not distinguishable",
+                                           [DPE_DETECT_WORSE] = "worse",
+                                           [DPE_DETECT_UNKNOWN] = "unknown"};
     return strcmp(report->validated[plan].config.key, report->validated[v->kept].config.key) == 0
                ? "the same plan"
-               : dpe_detect_verdict_text(dpe_detect_judge(&v->minus[plan], v->criterion));
+               : verdicts[dpe_detect_judge(&v->minus[plan], v->criterion)];
 }
 
 static void tell_tried(const struct dpe_detect_tried *from, struct dpe_searched_plan *to)
@@ -248,17 +243,13 @@ static void tell_validated(const struct dpe_detect_report *report,
     }
 }
 
-dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told,
-                           struct dpe_error *err)
+void dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told)
 {
     const struct dpe_scores_result *found[DPE_DETECT_RESULTS] = {NULL};
     const bool searched = report->search.n > 0;
-    *told = (struct dpe_detect_told){.search = {.n = {report->search.n}}};
-    if (searched) {
-        DPE_TRY(dpe_datasets_make(&dpe_search_kind, &told->search, "method", err));
-    }
+    *told = (struct dpe_detect_told){.search = {.n = {report->search.n}, .tried = told->tried}};
     for (int i = 0; i < report->search.n; i++) {
-        tell_tried(&report->search.tried[i], &told->search.tried[i]);
+        tell_tried(&report->search.tried[i], &told->tried[i]);
     }
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         if (report->results[i].validated) {
@@ -281,12 +272,6 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
         .kept = report->validated[report->kept].name,
         .chosen = report->validated[report->chosen].name,
         .plain = report->plain > 0 ? report->validated[report->plain].name : NULL};
-    return DPE_OK;
-}
-
-void dpe_detect_told_free(struct dpe_detect_told *told)
-{
-    dpe_datasets_drop(&dpe_search_kind, &told->search, "method");
 }
 
 static void put_validation(struct dpe_h5 *table, const struct dpe_detect_result *result,
@@ -476,8 +461,8 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
 {
     static const char *const folders[DPE_DETECT_RESULTS] = {"/validate/niah", "/validate/ppl",
                                                             "/validate/user", "/validate/guard"};
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
+    struct dpe_detect_told told;
+    dpe_detect_tell(report, &told);
     dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);
