@@ -195,7 +195,7 @@ static json_t *read_node(struct reader *reader, int depth)
     enum { MAX_DEPTH = 64 };
     DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
     json_t *items = NULL; /* of a map every key and its value */
-    if (!yaml_parser_parse(&reader->parser, &event)) {
+    if (reader->status != DPE_OK || !yaml_parser_parse(&reader->parser, &event)) {
         return bad(reader, reader->parser.problem != NULL ? reader->parser.problem : "not YAML");
     }
     switch (event.type) {
