@@ -24,12 +24,12 @@ static const struct form {
     bool each;    /* one for each entry */
     bool several; /* only where there are several entries, from the tables of all */
     bool top_k, model, scores;
-    bool drop;                 /* it cannot carry an attention temperature */
-    bool dpe;                  /* it holds plans of DPE alone */
-    bool still;                /* of a temperature alone */
-    bool both;                 /* of either */
-    enum export_format format; /* AUTO: the one of its name */
-    bool plain;                /* of the method that needs no adapter */
+    bool drop;                     /* it cannot carry an attention temperature */
+    bool dpe;                      /* it holds plans of DPE alone */
+    bool still;                    /* of a temperature alone */
+    bool both;                     /* of either */
+    enum dpe_export_format format; /* AUTO: the one of its name */
+    bool plain;                    /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
     {.name = "table.h5", .from = {"detect.h5"}, .each = true, .still = true},

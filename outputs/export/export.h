@@ -92,7 +92,7 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
 /* ------------------------------------------------------------------------- what dpe-export does */
 
 /** Forms, in the order of their names. */
-enum export_format {
+enum dpe_export_format {
     FORMAT_AUTO, /**< by the name of the file; of one that does not show it: unknown */
     FORMAT_H5,
     FORMAT_JSON,
@@ -121,7 +121,7 @@ struct dpe_export_arguments {
     const struct dpe_pooled *pooled;
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
-    enum export_format format;
+    enum dpe_export_format format;
     const char *output, *model, *name, *scores;
     const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;     /**< 0: the lengths that the detection selected */

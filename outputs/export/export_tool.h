@@ -16,7 +16,7 @@
 #include "outputs/table/fields.h"
 
 /** By the ending of a path ("config.json" is hf). */
-enum export_format dpe_export_format_of_path(const char *path);
+enum dpe_export_format dpe_export_format_of_path(const char *path);
 
 /** What was read: a checked table, where it came from, and the profile's scores. */
 struct export_table {

@@ -34,18 +34,18 @@ static bool is_yaml_name(const char *name, int n)
     return n <= 255 && dpe_utf8_check(name, (size_t)n) == (size_t)n;
 }
 
-static bool is_flags(enum export_format format)
+static bool is_flags(enum dpe_export_format format)
 {
     return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
 }
 
 /* A factor for each pair, in place of a table. */
-static bool holds_factors(enum export_format format)
+static bool holds_factors(enum dpe_export_format format)
 {
     return format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
 }
 
-static enum export_format format_of(const struct dpe_export_arguments *args)
+static enum dpe_export_format format_of(const struct dpe_export_arguments *args)
 {
     return args->format != FORMAT_AUTO ? args->format : dpe_export_format_of_path(args->output);
 }
@@ -57,7 +57,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
     const bool input = args->inputs[0] != NULL;
     const bool written = args->output != NULL;
     const bool prints = args->show || args->check;
-    const enum export_format format = written ? format_of(args) : FORMAT_AUTO;
+    const enum dpe_export_format format = written ? format_of(args) : FORMAT_AUTO;
     int n = 0;
     const char *name = given_name(args, &n);
     const struct {
@@ -128,8 +128,8 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
 /* ---------------------------------------------------------------- writing */
 
 /* A config.json of the model's: of a GGUF file, of what its metadata say. */
-static dpe_status render_config(const struct dpe_export_arguments *args, enum export_format format,
-                                const struct dpe_table *table,
+static dpe_status render_config(const struct dpe_export_arguments *args,
+                                enum dpe_export_format format, const struct dpe_table *table,
                                 const struct dpe_short_text *short_text, struct dpe_text *out,
                                 struct dpe_error *err)
 {
@@ -200,7 +200,7 @@ static dpe_status check_single(const struct dpe_table *table, struct dpe_error *
 }
 
 /* Which of the two kinds of tables a form holds: h5, json and the scores are of both. */
-static dpe_status check_kind(enum export_format format, const struct dpe_table *table,
+static dpe_status check_kind(enum dpe_export_format format, const struct dpe_table *table,
                              struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table);
@@ -214,7 +214,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     return dpe_rope_check_form(values, dpe_export_formats[format], holds_factors(format), err);
 }
 
-static dpe_status render(const struct dpe_export_arguments *args, enum export_format format,
+static dpe_status render(const struct dpe_export_arguments *args, enum dpe_export_format format,
                          const struct export_table *table, const struct dpe_short_text *short_text,
                          struct dpe_text *out, struct dpe_error *err)
 {
@@ -269,7 +269,7 @@ static dpe_status check_output(const struct dpe_export_arguments *args, struct d
 }
 
 /* The file of a form, or the text on standard output. */
-static dpe_status write_form(const struct dpe_export_arguments *args, enum export_format format,
+static dpe_status write_form(const struct dpe_export_arguments *args, enum dpe_export_format format,
                              const struct export_table *table,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {
@@ -289,7 +289,7 @@ static dpe_status write_form(const struct dpe_export_arguments *args, enum expor
 static dpe_status write_output(const struct dpe_export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
-    const enum export_format format = format_of(args);
+    const enum dpe_export_format format = format_of(args);
     const struct dpe_table_values *values = dpe_table_values(table->table);
     const bool factors = holds_factors(format);
     struct dpe_short_text short_text = {0};
