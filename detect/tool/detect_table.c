@@ -124,20 +124,6 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
     dpe_datasets_put(&dpe_ranking_kind, &result->ranks, decides ? "/detect" : folder, table);
 }
 
-struct text_attribute {
-    const char *name, *value;
-};
-
-static void put_texts(struct dpe_h5 *table, const char *object, const struct text_attribute *texts,
-                      size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (texts[i].value != NULL) {
-            dpe_h5_attr_text(table, object, texts[i].name, texts[i].value);
-        }
-    }
-}
-
 /* Which plan each cell ran under, and the rules in words. */
 static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
@@ -158,7 +144,9 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         .n = {params->n_groups, params->n_lengths}, .plan = keys, .scale = scale};
     dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
-    const struct text_attribute texts[] = {
+    const struct {
+        const char *name, *value;
+    } texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
         {"moving_pairs",
@@ -170,7 +158,11 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"niah_templates_sha256", args->use_niah ? report->of->needles.template : NULL},
         {"pilot", args->auto_task ? report->of->needles.pilot : NULL},
     };
-    put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].value != NULL) {
+            dpe_h5_attr_text(table, "/detect", texts[i].name, texts[i].value);
+        }
+    }
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs);
     dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->of->args->job.seed);
 }
@@ -377,23 +369,17 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_tokens = report->read_tokens;
 }
 
-static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *report,
-                      const struct dpe_table_values *values)
-{
-    const unsigned parts = dpe_table_parts(values, false);
-    dpe_h5_put_entry(table, "/table", values, parts);
-    dpe_h5_put_conventions(table, values, parts);
-    dpe_h5_attr_text(table, "/table", "key_pairs", "all pairs of every head");
-    dpe_h5_attr_text(table, "/table", "adapter_required",
-                     report->validated[report->kept].plain ? "false" : "true");
-}
-
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     char task[DPE_TASK_WORDS + 16];
     struct dpe_table_values values = report->entry.values;
     add_evidence(report, task, &values);
-    put_entry(table, report, &values);
+    const unsigned parts = dpe_table_parts(&values, false);
+    dpe_h5_put_entry(table, "/table", &values, parts);
+    dpe_h5_put_conventions(table, &values, parts);
+    dpe_h5_attr_text(table, "/table", "key_pairs", "all pairs of every head");
+    dpe_h5_attr_text(table, "/table", "adapter_required",
+                     report->validated[report->kept].plain ? "false" : "true");
 }
 
 static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)
