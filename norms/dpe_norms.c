@@ -27,7 +27,7 @@ struct profile {
     struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
     struct dpe_plan plan;         /* the model's own rotation */
     char key[33];
-    struct dpe_norms *norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
+    struct dpe_norms norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
 };
 
 /* -------------------------------------------------------------------------------------- opening */
@@ -82,7 +82,7 @@ static dpe_status profile_close(void *state, dpe_status status, struct dpe_error
     struct profile *profile = state;
     status = dpe_job_close(&profile->job, status, err);
     for (int i = 0; i < MOST_TOGETHER; i++) {
-        dpe_norms_destroy(profile->norms[i]);
+        dpe_norms_destroy(&profile->norms[i]);
     }
     dpe_plan_free(&profile->plan);
     dpe_excerpts_free(&profile->excerpts);
@@ -273,10 +273,10 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *part, int64_t
     struct dpe_norm_text texts[MOST_TOGETHER];
     double begin = dpe_clock();
     for (int64_t i = 0; i < part->n; i++) {
-        dpe_norms_reset(profile->norms[i]);
+        dpe_norms_reset(&profile->norms[i]);
         texts[i] = (struct dpe_norm_text){profile->excerpts.ids +
                                               part->items[i].sample * profile->excerpts.length,
-                                          length, dpe_norms_sums(profile->norms[i])};
+                                          length, profile->norms[i].sums};
     }
     dpe_status status = dpe_session_norms(part->session, texts, part->n, err);
     if (status == DPE_NONFINITE && part->n > 1) { /* which one is not */
@@ -294,7 +294,7 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *part, int64_t
         row->sample = part->items[i].sample;
         row->prompt_tokens = length;
         row->seed = profile->args->job.seed;
-        status = fill_row(profile->norms[i], status, row, err);
+        status = fill_row(&profile->norms[i], status, row, err);
         row->seconds = (dpe_clock() - begin) / (double)part->n;
     }
     return status;

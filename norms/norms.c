@@ -6,72 +6,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct dpe_norms {
-    int64_t n_layers, n_heads, n_kv_heads, n_pairs;
-    int64_t rotating; /* the first so many pairs; the others have no part in positions: 0 */
-    size_t size;      /* of the sums of q and k, which are in one room */
-    struct dpe_norm_sums sums;
-};
-
 const char *const dpe_contribution_names[] = {"product-of-means", "mean-of-products", NULL};
 
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
-                            struct dpe_norms **norms, struct dpe_error *err)
+                            struct dpe_norms *norms, struct dpe_error *err)
 {
     static const char no_memory[] = "out of memory for the norm profile";
-    DPE_TRY(DPE_NEW(norms, 1, err, no_memory));
-    struct dpe_norms *made = *norms;
-    *made = (struct dpe_norms){.n_layers = config->n_layers,
-                               .n_heads = config->n_heads,
-                               .n_kv_heads = config->n_kv_heads,
-                               .n_pairs = config->head_dim / 2,
-                               .rotating = dpe_config_pairs(config),
-                               .sums.products = kind == DPE_MEAN_OF_PRODUCTS};
-    const int64_t queries = dpe_norms_size(made);
-    const int64_t keys = made->sums.products ? 0 : queries / made->n_heads * made->n_kv_heads;
-    made->size = (size_t)(queries + keys);
-    DPE_TRY(DPE_NEW(&made->sums.q, made->size, err, no_memory));
-    made->sums.k = keys > 0 ? made->sums.q + queries : NULL;
-    return DPE_NEW(&made->sums.rows, (size_t)made->n_layers, err, no_memory);
+    *norms = (struct dpe_norms){.config = config, .sums.products = kind == DPE_MEAN_OF_PRODUCTS};
+    const int64_t queries = dpe_norms_size(norms);
+    const int64_t keys = norms->sums.products ? 0 : queries / config->n_heads * config->n_kv_heads;
+    norms->n = (size_t)(queries + keys);
+    DPE_TRY(DPE_NEW(&norms->sums.q, norms->n, err, no_memory));
+    norms->sums.k = keys > 0 ? norms->sums.q + queries : NULL;
+    return DPE_NEW(&norms->sums.rows, (size_t)config->n_layers, err, no_memory);
 }
 
 void dpe_norms_destroy(struct dpe_norms *norms)
 {
-    if (norms != NULL) {
-        free(norms->sums.q);
-        free(norms->sums.rows);
-        free(norms);
-    }
+    free(norms->sums.q);
+    free(norms->sums.rows);
 }
 
 int64_t dpe_norms_size(const struct dpe_norms *norms)
 {
-    return norms->n_layers * norms->n_heads * norms->n_pairs;
+    return norms->config->n_layers * norms->config->n_heads * (norms->config->head_dim / 2);
 }
 
 void dpe_norms_reset(struct dpe_norms *norms)
 {
-    memset(norms->sums.q, 0, norms->size * sizeof *norms->sums.q);
-    memset(norms->sums.rows, 0, (size_t)norms->n_layers * sizeof *norms->sums.rows);
-}
-
-struct dpe_norm_sums dpe_norms_sums(struct dpe_norms *norms)
-{
-    return norms->sums;
+    memset(norms->sums.q, 0, norms->n * sizeof *norms->sums.q);
+    memset(norms->sums.rows, 0, (size_t)norms->config->n_layers * sizeof *norms->sums.rows);
 }
 
 dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struct dpe_error *err)
 {
-    int64_t group = norms->n_heads / norms->n_kv_heads;
-    for (int64_t layer = 0; layer < norms->n_layers; layer++) {
+    const struct dpe_config *config = norms->config;
+    const int64_t group = config->n_heads / config->n_kv_heads, pairs = config->head_dim / 2;
+    const int64_t rotating = dpe_config_pairs(config); /* the others have no part in positions */
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
         if (norms->sums.rows[layer] == 0) {
             return dpe_fail(err, DPE_INTERNAL, "layer %lld received no token", (long long)layer);
         }
         double n = (double)norms->sums.rows[layer];
-        for (int64_t head = 0; head < norms->n_heads; head++) {
-            int64_t at = (layer * norms->n_heads + head) * norms->n_pairs;
-            int64_t of = (layer * norms->n_kv_heads + head / group) * norms->n_pairs;
-            for (int64_t j = 0; j < norms->n_pairs; j++) {
+        for (int64_t head = 0; head < config->n_heads; head++) {
+            int64_t at = (layer * config->n_heads + head) * pairs;
+            int64_t of = (layer * config->n_kv_heads + head / group) * pairs;
+            for (int64_t j = 0; j < pairs; j++) {
                 double mean_q = norms->sums.q[at + j] / n;
                 double score = norms->sums.products ? mean_q : mean_q * (norms->sums.k[of + j] / n);
                 if (!isfinite(score)) {
@@ -82,7 +62,7 @@ dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struc
                     }
                     return DPE_NONFINITE;
                 }
-                scores[at + j] = j < norms->rotating ? score : 0.0;
+                scores[at + j] = j < rotating ? score : 0.0;
             }
         }
     }

@@ -26,16 +26,18 @@ enum dpe_contribution {
 extern const char *const dpe_contribution_names[];
 
 /** Running sums of one sample: [n_layers][n_heads][n_pairs], in double. */
-struct dpe_norms;
+struct dpe_norms {
+    const struct dpe_config *config; /**< borrowed */
+    struct dpe_norm_sums sums;       /**< for dpe_session_norms or dpe_norm_sums_add */
+    size_t n;                        /**< sums of q and k, which are in one room */
+};
 /** For models of this configuration. The k-norm of a query head is that of its KV head. Destroy it
  * also after a failure. */
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
-                            struct dpe_norms **norms, struct dpe_error *err);
+                            struct dpe_norms *norms, struct dpe_error *err);
 void dpe_norms_destroy(struct dpe_norms *norms);
 /** Forget all sums. */
 void dpe_norms_reset(struct dpe_norms *norms);
-/** The sums, for dpe_session_norms or dpe_norm_sums_add; borrowed. */
-struct dpe_norm_sums dpe_norms_sums(struct dpe_norms *norms);
 /** Number of scores: n_layers * n_heads * n_pairs. */
 int64_t dpe_norms_size(const struct dpe_norms *norms);
 /** The scores of the tokens seen since the reset, [n_layers][n_heads][n_pairs]. DPE_INTERNAL when

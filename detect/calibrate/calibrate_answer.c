@@ -149,15 +149,15 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
-    struct dpe_sheet *sheet = dpe_page_sheet(
-        &page, "pairs",
-        recall ? ":t|pairs:0|recall, %:1|less, by:1|at most:1|:t"
-               : ":t|pairs:0|nats/token:4|more, by:4|at most:4|:t",
-        "(%lld %s%s%s, paired)", (long long)pairs->n_contexts,
-        !recall        ? "book"
-        : together > 1 ? "context"
-                       : "sample",
-        pairs->n_contexts == 1 ? "" : "s", of);
+    struct dpe_sheet *sheet =
+        dpe_page_sheet(&page, "pairs",
+                       recall ? ":t|pairs:0|recall, %:1|less, by:1|at most:1|:t"
+                              : ":t|pairs:0|nats/token:4|more, by:4|at most:4|:t",
+                       "(%lld %s%s%s, paired)", (long long)pairs->n_contexts,
+                       !recall        ? "book"
+                       : together > 1 ? "context"
+                                      : "sample",
+                       pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
         const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
         dpe_draw_row(sheet, i == pairs->chosen ? "*" : "", candidate->k, scale * candidate->mean,

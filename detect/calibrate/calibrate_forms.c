@@ -24,12 +24,12 @@ static const struct form {
     bool each;    /* one for each entry */
     bool several; /* only where there are several entries, from the tables of all */
     bool top_k, model, scores;
-    bool drop;          /* it cannot carry an attention temperature */
-    bool dpe;           /* it holds plans of DPE alone */
-    bool still;         /* of a temperature alone */
-    bool both;          /* of either */
-    enum export_format format; /* AUTO: the one of its name */
-    bool plain;         /* of the method that needs no adapter */
+    bool drop;                     /* it cannot carry an attention temperature */
+    bool dpe;                      /* it holds plans of DPE alone */
+    bool still;                    /* of a temperature alone */
+    bool both;                     /* of either */
+    enum dpe_export_format format; /* AUTO: the one of its name */
+    bool plain;                    /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
     {.name = "table.h5", .from = {"detect.h5"}, .each = true, .still = true},
@@ -51,7 +51,10 @@ static const struct form {
      .both = true,
      .format = FORMAT_LONGROPE},
     {.name = "no-adapter.h5", .each = true, .model = true, .plain = true},
-    {.name = "no-adapter.json", .each = true, .model = true, .plain = true,
+    {.name = "no-adapter.json",
+     .each = true,
+     .model = true,
+     .plain = true,
      .format = FORMAT_LONGROPE},
     {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true, .dpe = true},
 };
@@ -76,8 +79,8 @@ static bool is_written(const struct batch *batch, const struct form *form)
 {
     bool factors = dpe_calibrate_factors(batch);
     const bool config = strcmp(form->name, "config.json") == 0;
-    const bool ours =
-        config ? factors == (form->format != FORMAT_AUTO) : form->both || batch->pairless == form->still;
+    const bool ours = config ? factors == (form->format != FORMAT_AUTO)
+                             : form->both || batch->pairless == form->still;
     return ours && (!form->several || batch->state.n_entries > 1);
 }
 

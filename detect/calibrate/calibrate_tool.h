@@ -94,7 +94,7 @@ struct batch {
         char
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
     } state;
-    struct entry *entry; /**< that is being worked on */
+    struct entry *entry;                 /**< that is being worked on */
     struct dpe_report_arguments *report; /**< that is being made */
 };
 

@@ -155,12 +155,11 @@ static dpe_status add_input(struct batch *batch, const char *name, struct dpe_er
 static dpe_status make_report(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
-    struct dpe_report_arguments args = {
-        .force = true,
-        .quiet = true,
-        .output = dpe_calibrate_path(batch, NULL, "report.html"),
-        .runtimes = batch->args->detect.job.model,
-        .length = state->entries[state->n_entries - 1].length};
+    struct dpe_report_arguments args = {.force = true,
+                                        .quiet = true,
+                                        .output = dpe_calibrate_path(batch, NULL, "report.html"),
+                                        .runtimes = batch->args->detect.job.model,
+                                        .length = state->entries[state->n_entries - 1].length};
     batch->report = &args;
     DPE_TRY(dpe_calibrate_each_table(batch, add_input, err));
     DPE_TRY(dpe_calibrate_export_each(batch, add_input, err));

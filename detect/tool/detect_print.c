@@ -291,8 +291,8 @@ static dpe_status print_document(const struct detect_inputs *inputs,
 dpe_status dpe_detect_print(void *state, struct dpe_error *err)
 {
     const struct sweep *sweep = state;
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(&sweep->report, &told, err));
+    struct dpe_detect_told told;
+    dpe_detect_tell(&sweep->report, &told);
     if (sweep->inputs.args->job.json) {
         return print_document(&sweep->inputs, &sweep->report, &told, err);
     }

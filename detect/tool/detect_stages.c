@@ -142,10 +142,8 @@ static dpe_status add_plan(struct sweep *sweep, const char *name, const struct d
     struct dpe_detect_report *report = &sweep->report;
     const struct detect_inputs *inputs = &sweep->inputs;
     struct dpe_detect_validated_plan *plan = &report->validated[report->n_validated];
-    const int n = inputs->grid.params.n_groups;
-    DPE_OWNED double *base = NULL;
-    DPE_TRY(DPE_NEW(&base, (size_t)n, err, "out of memory for %d groups", n));
-    for (int g = 0; g < n; g++) {
+    double base[DPE_MOST_PAIRS]; /* a scale for each group */
+    for (int g = 0; g < inputs->grid.params.n_groups; g++) {
         base[g] = dpe_detect_base_scale(&inputs->grid.params);
     }
     const bool swept = strcmp(name, "joint") == 0 || strcmp(name, "base") == 0;

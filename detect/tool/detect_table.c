@@ -124,20 +124,6 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
     dpe_datasets_put(&dpe_ranking_kind, &result->ranks, decides ? "/detect" : folder, table);
 }
 
-struct text_attribute {
-    const char *name, *value;
-};
-
-static void put_texts(struct dpe_h5 *table, const char *object, const struct text_attribute *texts,
-                      size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (texts[i].value != NULL) {
-            dpe_h5_attr_text(table, object, texts[i].name, texts[i].value);
-        }
-    }
-}
-
 /* Which plan each cell ran under, and the rules in words. */
 static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
@@ -158,7 +144,9 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         .n = {params->n_groups, params->n_lengths}, .plan = keys, .scale = scale};
     dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
-    const struct text_attribute texts[] = {
+    const struct {
+        const char *name, *value;
+    } texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
         {"moving_pairs",
@@ -170,28 +158,27 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"niah_templates_sha256", args->use_niah ? report->of->needles.template : NULL},
         {"pilot", args->auto_task ? report->of->needles.pilot : NULL},
     };
-    put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].value != NULL) {
+            dpe_h5_attr_text(table, "/detect", texts[i].name, texts[i].value);
+        }
+    }
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs);
     dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->of->args->job.seed);
 }
 
 /* ------------------------------------------------------------------------------------- validate */
 
-const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict)
-{
-    static const char *const texts[] = {[DPE_DETECT_BETTER] = "better",
-                                        [DPE_DETECT_INDISTINCT] = "not distinguishable",
-                                        [DPE_DETECT_WORSE] = "worse",
-                                        [DPE_DETECT_UNKNOWN] = "unknown"};
-    return texts[verdict];
-}
-
 static const char *kept_is(const struct dpe_detect_report *report,
                            const struct dpe_detect_validation *v, int plan)
 {
+    static const char *const verdicts[] = {[DPE_DETECT_BETTER] = "better",
+                                           [DPE_DETECT_INDISTINCT] = "not distinguishable",
+                                           [DPE_DETECT_WORSE] = "worse",
+                                           [DPE_DETECT_UNKNOWN] = "unknown"};
     return strcmp(report->validated[plan].config.key, report->validated[v->kept].config.key) == 0
                ? "the same plan"
-               : dpe_detect_verdict_text(dpe_detect_judge(&v->minus[plan], v->criterion));
+               : verdicts[dpe_detect_judge(&v->minus[plan], v->criterion)];
 }
 
 static void tell_tried(const struct dpe_detect_tried *from, struct dpe_searched_plan *to)
@@ -248,17 +235,13 @@ static void tell_validated(const struct dpe_detect_report *report,
     }
 }
 
-dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told,
-                           struct dpe_error *err)
+void dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told)
 {
     const struct dpe_scores_result *found[DPE_DETECT_RESULTS] = {NULL};
     const bool searched = report->search.n > 0;
-    *told = (struct dpe_detect_told){.search = {.n = {report->search.n}}};
-    if (searched) {
-        DPE_TRY(dpe_datasets_make(&dpe_search_kind, &told->search, "method", err));
-    }
+    *told = (struct dpe_detect_told){.search = {.n = {report->search.n}, .tried = told->tried}};
     for (int i = 0; i < report->search.n; i++) {
-        tell_tried(&report->search.tried[i], &told->search.tried[i]);
+        tell_tried(&report->search.tried[i], &told->tried[i]);
     }
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         if (report->results[i].validated) {
@@ -281,12 +264,6 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
         .kept = report->validated[report->kept].name,
         .chosen = report->validated[report->chosen].name,
         .plain = report->plain > 0 ? report->validated[report->plain].name : NULL};
-    return DPE_OK;
-}
-
-void dpe_detect_told_free(struct dpe_detect_told *told)
-{
-    dpe_datasets_drop(&dpe_search_kind, &told->search, "method");
 }
 
 static void put_validation(struct dpe_h5 *table, const struct dpe_detect_result *result,
@@ -392,23 +369,17 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_tokens = report->read_tokens;
 }
 
-static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *report,
-                      const struct dpe_table_values *values)
-{
-    const unsigned parts = dpe_table_parts(values, false);
-    dpe_h5_put_entry(table, "/table", values, parts);
-    dpe_h5_put_conventions(table, values, parts);
-    dpe_h5_attr_text(table, "/table", "key_pairs", "all pairs of every head");
-    dpe_h5_attr_text(table, "/table", "adapter_required",
-                     report->validated[report->kept].plain ? "false" : "true");
-}
-
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     char task[DPE_TASK_WORDS + 16];
     struct dpe_table_values values = report->entry.values;
     add_evidence(report, task, &values);
-    put_entry(table, report, &values);
+    const unsigned parts = dpe_table_parts(&values, false);
+    dpe_h5_put_entry(table, "/table", &values, parts);
+    dpe_h5_put_conventions(table, &values, parts);
+    dpe_h5_attr_text(table, "/table", "key_pairs", "all pairs of every head");
+    dpe_h5_attr_text(table, "/table", "adapter_required",
+                     report->validated[report->kept].plain ? "false" : "true");
 }
 
 static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)
@@ -476,8 +447,8 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
 {
     static const char *const folders[DPE_DETECT_RESULTS] = {"/validate/niah", "/validate/ppl",
                                                             "/validate/user", "/validate/guard"};
-    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
-    DPE_TRY(dpe_detect_tell(report, &told, err));
+    struct dpe_detect_told told;
+    dpe_detect_tell(report, &told);
     dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);

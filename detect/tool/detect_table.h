@@ -17,6 +17,7 @@ void dpe_detect_tell_cells(const struct dpe_detect_report *report,
 struct dpe_detect_told {
     struct dpe_detect_words words;
     struct dpe_search_result search;
+    struct dpe_searched_plan tried[DPE_DETECT_MOST_TRIED]; /**< its plans */
     struct dpe_detect_validated {
         struct dpe_scores_result scores;
         const char *plan[DPE_DETECT_MOST_VALIDATED], *verdict[DPE_DETECT_MOST_VALIDATED];
@@ -27,11 +28,7 @@ struct dpe_detect_told {
         struct dpe_interval shorter[2];
     } validated[DPE_DETECT_RESULTS]; /**< of a result that is not validated: nothing */
 };
-dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told,
-                           struct dpe_error *err);
-void dpe_detect_told_free(struct dpe_detect_told *told);
-/** "better", "not distinguishable", "worse", "unknown". */
-const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict);
+void dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told);
 /** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;
  *  /table only when `complete`. */
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,

@@ -31,7 +31,8 @@ struct dpe_detect_arguments {
     const char *niah, *lengths;
     const char *temperature; /**< "auto", "off", or one as dpe_temperature_parse */
     const char *selection;   /**< keys of the method select, or NULL */
-    bool use_niah, use_ppl, task_given;
+    int task;                /**< index of the names of --task, of which follow: */
+    bool task_given, use_niah, use_ppl;
     bool auto_task; /**< the needles are the hardest that the model can do */
     int64_t window, groups;
     enum dpe_detect_rule rule;

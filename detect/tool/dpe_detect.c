@@ -8,10 +8,12 @@
 #include "detect/tool/detect_tool.h"
 
 enum sweep_key {
-    KEY_TASK = DPE_KEY_DETECT,
-    KEY_AGAINST,
+    KEY_AGAINST = DPE_KEY_DETECT,
     KEY_BUDGET,
 };
+
+enum { TASK_AUTO, TASK_USER, TASK_NIAH, TASK_PPL, TASK_BOTH };
+static const char *const task_names[] = {"auto", "user", "niah", "ppl", "both", NULL};
 
 static const struct dpe_option sweep_options[] = {
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
@@ -20,10 +22,11 @@ static const struct dpe_option sweep_options[] = {
      "fresh ones). A larger one reads the same first",
      1},
     {NULL, 0, NULL, 0, "Task:", 2},
-    {"task", KEY_TASK, "TASK", 0,
+    {"task", 0, "TASK", 0,
      "auto (default where --niah names no keys): the hardest needles in a haystack that the model "
      "as it is can do; user, niah: as --niah says; ppl: perplexity of books; both: niah decides",
-     2},
+     2, DPE_CHOICE(struct dpe_detect_arguments, task, task_names),
+     DPE_GIVEN(struct dpe_detect_arguments, task_given)},
     {"niah", 0, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, score=recall|steps, "
      "special=error|literal|parse",
@@ -55,20 +58,6 @@ static const struct dpe_option sweep_options[] = {
      4, DPE_TEXT(struct dpe_detect_arguments, lengths)},
     {0},
 };
-
-static void parse_task(struct dpe_command_line *state, const char *text,
-                       struct dpe_detect_arguments *args)
-{
-    bool both = strcmp(text, "both") == 0;
-    args->task_given = true;
-    args->auto_task = strcmp(text, "auto") == 0;
-    args->use_niah =
-        both || args->auto_task || strcmp(text, "niah") == 0 || strcmp(text, "user") == 0;
-    args->use_ppl = both || strcmp(text, "ppl") == 0;
-    if (!args->use_niah && !args->use_ppl) {
-        dpe_line_error(state, "--task: expected auto, user, niah, ppl or both, found '%s'", text);
-    }
-}
 
 struct dpe_detect_budget dpe_detect_parse_budget(struct dpe_command_line *state, const char *text)
 {
@@ -129,7 +118,8 @@ static void check_auto(struct dpe_command_line *state, const struct dpe_detect_a
     }
 }
 
-static void check_together(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
+static void check_together(struct dpe_command_line *state, const struct dpe_detect_arguments *args,
+                           const char *template)
 {
     const bool searches = dpe_detect_searches(args->rule), sweeps = dpe_detect_sweeps(args->rule);
     check_niah(state, args);
@@ -140,8 +130,7 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
         {!searches &&
              (args->n_against > 0 || args->no_against || dpe_detect_budgeted(&args->budget)),
          "--select paper compares no plans: leave out --against and --budget"},
-        {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
-             !args->use_niah,
+        {template != NULL && strcmp(template, "none") != 0 && !args->use_niah,
          "--chat-template needs --task niah or both"},
         {args->use_niah && args->use_ppl && !sweeps,
          "--task both needs the sweep: --select paper or both"},
@@ -171,9 +160,6 @@ static int parse_sweep_option(int key, char *arg, struct dpe_command_line *state
 {
     struct dpe_detect_arguments *args = state->input;
     switch (key) {
-    case KEY_TASK:
-        parse_task(state, arg, args);
-        return 0;
     case KEY_AGAINST:
         add_against(state, arg, args);
         return 0;
@@ -188,15 +174,20 @@ static int parse_sweep_option(int key, char *arg, struct dpe_command_line *state
 void dpe_detect_settle(struct dpe_detect_arguments *args)
 {
     if (!args->task_given) {
-        args->auto_task = dpe_detect_searches(args->rule) && asked_for(args) == NULL;
+        args->task =
+            dpe_detect_searches(args->rule) && asked_for(args) == NULL ? TASK_AUTO : TASK_NIAH;
     }
+    args->auto_task = args->task == TASK_AUTO;
+    args->use_niah = args->task != TASK_PPL;
+    args->use_ppl = args->task == TASK_PPL || args->task == TASK_BOTH;
     args->job.chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto";
 }
 
 void dpe_detect_complete(struct dpe_command_line *state, struct dpe_detect_arguments *args)
 {
-    check_together(state, args);
+    const char *template = args->job.chat_template;
     dpe_detect_settle(args);
+    check_together(state, args, template);
     check_auto(state, args);
 }
 
@@ -206,8 +197,7 @@ void dpe_detect_defaults(struct dpe_detect_arguments *args)
                                           .lengths = "auto",
                                           .temperature = "auto",
                                           .groups = 8,
-                                          .guard = 0.05,
-                                          .use_niah = true};
+                                          .guard = 0.05};
 }
 
 const struct dpe_option_set dpe_detect_option_set = {.options = sweep_options,

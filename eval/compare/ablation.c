@@ -267,15 +267,8 @@ dpe_status dpe_ablation_plan(const struct dpe_ablation *ablation,
                              struct dpe_error *err)
 {
     const struct dpe_table_values *values = ablation->source.values;
-    const struct dpe_config *config = context->config;
-    if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
-        config->head_dim != 2 * values->n_pairs) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "the detection is of %lld layers of %lld heads of %lld pairs, the model "
-                        "has %lld of %lld of %lld",
-                        (long long)values->n_layers, (long long)values->n_heads,
-                        (long long)values->n_pairs, (long long)config->n_layers,
-                        (long long)config->n_heads, (long long)(config->head_dim / 2));
+    if (dpe_table_check_model(values, context->config, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "the detection");
     }
     if (step->scale == NULL) {
         return dpe_plan_make("rope", context, plan, err);

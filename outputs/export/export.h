@@ -79,7 +79,7 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
 
 /** Read the block of `model` (NULL: the only one) of a YAML of the paper's code: the fields that it
  *  has, all others 0; and its selected_dim_path, owned, NULL: none. Free with
- *  dpe_table_values_free. DPE_BAD_DATA names line and key; DPE_USAGE lists the models when there
+ *  dpe_table_values_free. DPE_BAD_DATA names line or key; DPE_USAGE lists the models when there
  * are several. */
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
                            struct dpe_table_values *values, char **selected, struct dpe_error *err);
@@ -92,7 +92,7 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
 /* ------------------------------------------------------------------------- what dpe-export does */
 
 /** Forms, in the order of their names. */
-enum export_format {
+enum dpe_export_format {
     FORMAT_AUTO, /**< by the name of the file; of one that does not show it: unknown */
     FORMAT_H5,
     FORMAT_JSON,
@@ -121,7 +121,7 @@ struct dpe_export_arguments {
     const struct dpe_pooled *pooled;
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
-    enum export_format format;
+    enum dpe_export_format format;
     const char *output, *model, *name, *scores;
     const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;     /**< 0: the lengths that the detection selected */

@@ -13,15 +13,26 @@
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
-const char *const dpe_export_formats[] = {
-    "auto", "h5",       "json",      "yaml",       "pt",           "hf",              "safetensors",
-    "csv",  "longrope", "gguf-rope", "vllm-flags", "sglang-flags", "llama.cpp-flags", NULL};
+const char *const dpe_export_formats[] = {"auto",
+                                          "h5",
+                                          "json",
+                                          "yaml",
+                                          "pt",
+                                          "hf",
+                                          "safetensors",
+                                          "csv",
+                                          "longrope",
+                                          "gguf-rope",
+                                          "vllm-flags",
+                                          "sglang-flags",
+                                          "llama.cpp-flags",
+                                          NULL};
 
-enum export_format dpe_export_format_of_path(const char *path)
+enum dpe_export_format dpe_export_format_of_path(const char *path)
 {
     static const struct {
         const char *text;
-        enum export_format format;
+        enum dpe_export_format format;
     } endings[] = {{"config.json", FORMAT_HF}, {".h5", FORMAT_H5},
                    {".json", FORMAT_JSON},     {".yaml", FORMAT_YAML},
                    {".yml", FORMAT_YAML},      {".pt", FORMAT_PT},

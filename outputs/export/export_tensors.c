@@ -9,7 +9,7 @@
 #include <zip.h>
 
 #include "engine/base/bytes.h"
-#include "outputs/export/export.h"
+#include "outputs/export/export_tool.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
@@ -163,8 +163,7 @@ static json_t *find(json_t *object, const char *prefix, const char *name)
     return json_object_get(object, full);
 }
 
-/* A text of the metadata as the number that it is; JSON's reader refuses a text in place of one. */
-static json_t *value_of(enum dpe_field_type type, json_t *text)
+json_t *dpe_export_value(enum dpe_field_type type, json_t *text)
 {
     double real = 0.0;
     int64_t whole = 0;
@@ -233,7 +232,7 @@ static dpe_status add_entry(const struct reader *reader, const char *prefix, jso
         const struct dpe_table_field *field = &dpe_table_fields[i];
         const bool list = dpe_field_rank(field) > 0;
         json_t *from = find(list ? reader->root : reader->metadata, prefix, field->name);
-        json_t *value = list ? list_of(reader, field, from) : value_of(field->type, from);
+        json_t *value = list ? list_of(reader, field, from) : dpe_export_value(field->type, from);
         if (from != NULL &&
             json_object_set_new(entry, field->json != NULL ? field->json : field->name, value)) {
             return dpe_fail(reader->err, DPE_BAD_DATA,
@@ -303,7 +302,7 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
         const struct dpe_model_field *field = &dpe_model_fields[i];
         json_t *text = json_object_get(metadata, field->metadata);
         json_object_set_new(model, field->name,
-                            value_of(field->text ? DPE_FIELD_TEXT : DPE_FIELD_WHOLE, text));
+                            dpe_export_value(field->text ? DPE_FIELD_TEXT : DPE_FIELD_WHOLE, text));
     }
     json_unpack(model, "{s:I, s:I, s:I}", "n_layers", &reader.extents[DPE_AXIS_LAYER], "n_heads",
                 &reader.extents[DPE_AXIS_HEAD], "head_dim", &reader.extents[DPE_AXIS_PAIR]);

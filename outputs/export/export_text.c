@@ -1,13 +1,12 @@
 /* Text forms of a DPE table: the YAML of the paper's code, written and read (through libyaml), and
  * CSV. */
-#include "outputs/export/export.h"
+#include "outputs/export/export_tool.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <yaml.h>
@@ -164,203 +163,162 @@ dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text
 
 struct reader {
     const char *name;
-    yaml_document_t document;
+    yaml_parser_t parser;
+    json_t *anchors; /* nodes that others may refer to */
     struct dpe_error *err;
     dpe_status status;
 };
 
-static void bad(struct reader *reader, const yaml_node_t *node, const char *what,
-                const char *expected)
+/* The first failure, at the line that the parser has come to. */
+static json_t *bad(struct reader *reader, const char *what)
 {
     if (reader->status == DPE_OK) {
-        size_t line = node != NULL ? node->start_mark.line + 1 : 1;
-        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: line %zu: %s: expected %s",
-                                  reader->name, line, what, expected);
+        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: line %zu: %s", reader->name,
+                                  reader->parser.mark.line + 1, what);
     }
+    return NULL;
 }
 
-static bool is_scalar(const yaml_node_t *node, const char *text)
+static json_t *keep(struct reader *reader, const yaml_char_t *anchor, json_t *node)
 {
-    return node != NULL && node->type == YAML_SCALAR_NODE &&
-           node->data.scalar.length == strlen(text) &&
-           memcmp(node->data.scalar.value, text, node->data.scalar.length) == 0;
+    if (anchor != NULL) {
+        json_object_set(reader->anchors, (const char *)anchor, node);
+    }
+    return node;
 }
 
-static yaml_node_t *member(struct reader *reader, const yaml_node_t *mapping, const char *key)
+/* The next list, map or scalar, which is a text, as JSON; NULL at the end of a list or map, and
+ * after a failure. Settings are four levels deep. libyaml takes time with the square of the depth,
+ * so a file that is deeper is refused at the level that is too much. */
+static json_t *read_node(struct reader *reader, int depth)
 {
-    if (mapping == NULL || mapping->type != YAML_MAPPING_NODE) {
+    enum { MAX_DEPTH = 64 };
+    DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
+    json_t *items = NULL; /* of a map every key and its value */
+    if (reader->status != DPE_OK || !yaml_parser_parse(&reader->parser, &event)) {
+        return bad(reader, reader->parser.problem != NULL ? reader->parser.problem : "not YAML");
+    }
+    switch (event.type) {
+    case YAML_STREAM_START_EVENT:
+    case YAML_DOCUMENT_START_EVENT:
+        return read_node(reader, depth);
+    case YAML_SCALAR_EVENT:
+        return keep(reader, event.data.scalar.anchor,
+                    json_stringn((const char *)event.data.scalar.value, event.data.scalar.length));
+    case YAML_ALIAS_EVENT:
+        items = json_object_get(reader->anchors, (const char *)event.data.alias.anchor);
+        return items != NULL ? json_incref(items) : bad(reader, "undefined alias");
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_MAPPING_START_EVENT:
+        break;
+    default:
         return NULL;
     }
-    yaml_node_t *found = NULL;
-    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
-         pair < mapping->data.mapping.pairs.top; pair++) {
-        const yaml_node_t *name = yaml_document_get_node(&reader->document, pair->key);
-        if (is_scalar(name, key)) {
-            if (found != NULL) {
-                bad(reader, name, key, "it once");
-            }
-            found = yaml_document_get_node(&reader->document, pair->value);
+    if (depth == MAX_DEPTH) {
+        return bad(reader, "expected settings four levels deep, found lists or maps nested deeper "
+                           "than 64");
+    }
+    items = json_array();
+    for (json_t *item; (item = read_node(reader, depth + 1)) != NULL;) {
+        json_array_append_new(items, item);
+    }
+    if (event.type == YAML_SEQUENCE_START_EVENT) {
+        return keep(reader, event.data.sequence_start.anchor, items);
+    }
+    json_t *map = json_object();
+    for (size_t i = 0; i + 1 < json_array_size(items); i += 2) {
+        const char *key = json_string_value(json_array_get(items, i));
+        if (key == NULL || json_object_get(map, key) != NULL) {
+            bad(reader, "expected a map whose keys are texts, each once");
         }
+        json_object_set(map, key, json_array_get(items, i + 1));
     }
-    return found;
-}
-
-static double number(struct reader *reader, const yaml_node_t *node, const char *what, bool whole)
-{
-    if (node == NULL || node->type != YAML_SCALAR_NODE) {
-        bad(reader, node, what, "a number");
-        return NAN;
-    }
-    const char *text = (const char *)node->data.scalar.value;
-    double value = 0.0;
-    int64_t count = 0;
-    bool good = whole ? dpe_parse_int(text, INT64_MIN, INT64_MAX, &count)
-                      : dpe_parse_real(text, -DBL_MAX, DBL_MAX, &value);
-    if (!good) {
-        bad(reader, node, what,
-            whole ? "a whole number in decimal digits" : "a decimal number such as 8 or 2.5");
-        return NAN;
-    }
-    return whole ? (double)count : value;
-}
-
-/* Elements of a list; −1: it is none. */
-static int64_t items_of(const yaml_node_t *node)
-{
-    return node != NULL && node->type == YAML_SEQUENCE_NODE
-               ? node->data.sequence.items.top - node->data.sequence.items.start
-               : -1;
+    json_decref(items);
+    return keep(reader, event.data.mapping_start.anchor, map);
 }
 
 /* The numbers of a field, as many as its axes have. */
-static void read_field(struct reader *reader, const yaml_node_t *block,
-                       const struct dpe_table_field *field, struct dpe_table_values *values)
+static dpe_status read_field(const char *name, const json_t *block,
+                             const struct dpe_table_field *field, struct dpe_table_values *values,
+                             struct dpe_error *err)
 {
-    const bool list = dpe_field_rank(field) > 0;
-    const yaml_node_t *node = member(reader, block, field->yaml);
+    const bool list = dpe_field_rank(field) > 0, real = field->type == DPE_FIELD_REAL;
+    json_t *from = json_object_get(block, field->yaml);
     const size_t n = dpe_field_count(field, values);
     void *data = (char *)values + field->at;
-    char expected[64];
-    snprintf(expected, sizeof expected, "a list of %zu numbers", n);
-    if (list && items_of(node) != (int64_t)n) {
-        bad(reader, node != NULL ? node : block, field->yaml, expected);
+    if (list && json_array_size(from) != n) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a list of %zu numbers", name,
+                        field->yaml, n);
     }
-    if (list && reader->status == DPE_OK) {
+    if (list) {
         data = *dpe_field_array(field, values) = dpe_alloc_zero(n, dpe_field_size(field));
-        reader->status = DPE_MADE(data, reader->err, "out of memory");
+        DPE_TRY(DPE_MADE(data, err, "out of memory"));
     }
-    snprintf(expected, sizeof expected, "%g to %g", field->low, field->high);
-    for (size_t i = 0; i < n && reader->status == DPE_OK; i++) {
-        const yaml_node_t *item =
-            list ? yaml_document_get_node(&reader->document, node->data.sequence.items.start[i])
-                 : node;
-        double value = number(reader, item, field->yaml, field->type != DPE_FIELD_REAL);
-        if (reader->status == DPE_OK && value >= field->low && value <= field->high) {
-            dpe_field_set(field, data, i, value);
-        } else {
-            bad(reader, item, field->yaml, expected);
+    for (size_t i = 0; i < n; i++) {
+        json_auto_t *value = dpe_export_value(real ? DPE_FIELD_REAL : DPE_FIELD_WHOLE,
+                                              list ? json_array_get(from, i) : from);
+        const double number = json_number_value(value);
+        if (!json_is_number(value) || number < field->low || number > field->high) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: %s: expected a %s number in decimal digits from %g to %g", name,
+                            field->yaml, real ? "real" : "whole", field->low, field->high);
         }
+        dpe_field_set(field, data, i, number);
     }
+    return DPE_OK;
 }
 
-static void read_block(struct reader *reader, const yaml_node_t *block,
-                       struct dpe_table_values *values, char **selected)
+static dpe_status read_block(const char *name, const json_t *block, struct dpe_table_values *values,
+                             char **selected, struct dpe_error *err)
 {
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         if (field->yaml != NULL && field->axes[0] == DPE_AXIS_GROUP) {
-            const yaml_node_t *list = member(reader, block, field->yaml);
-            values->n_groups = items_of(list);
-            if (values->n_groups < 1) {
-                bad(reader, list != NULL ? list : block, field->yaml, "a list of numbers");
-            }
+            const json_t *list = json_object_get(block, field->yaml);
+            values->n_groups = dpe_most((int64_t)json_array_size(list), 1);
         }
     }
-    for (size_t i = 0; i < dpe_n_table_fields && reader->status == DPE_OK; i++) {
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
         if (dpe_table_fields[i].yaml != NULL) {
-            read_field(reader, block, &dpe_table_fields[i], values);
+            DPE_TRY(read_field(name, block, &dpe_table_fields[i], values, err));
         }
     }
-    for (int64_t g = 0; g < values->n_groups && reader->status == DPE_OK; g++) {
+    for (int64_t g = 0; g < values->n_groups; g++) {
         if (values->window < 1 || values->group_edge[0] != 0 ||
             values->group_edge[g + 1] <= values->group_edge[g]) {
-            bad(reader, block, "settings",
-                "a window of at least one token, and pair indices that increase from 0");
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: expected a window of at least one token, and pair indices that "
+                            "increase from 0",
+                            name);
         }
     }
-    const yaml_node_t *dims = member(reader, block, "selected_dim_path");
-    if (reader->status == DPE_OK && dims != NULL && dims->type == YAML_SCALAR_NODE &&
-        dims->data.scalar.length > 0) {
-        *selected = strdup((const char *)dims->data.scalar.value);
-        reader->status = DPE_MADE(*selected, reader->err, "out of memory");
-    }
+    const char *dims = json_string_value(json_object_get(block, "selected_dim_path"));
+    *selected = dims != NULL && dims[0] != '\0' ? strdup(dims) : NULL;
+    return DPE_OK;
 }
 
 /* The block of the model asked for, or the only one. */
-static const yaml_node_t *find_block(struct reader *reader, const char *model)
+static dpe_status find_block(const char *name, json_t *root, const char *model,
+                             const json_t **block, struct dpe_error *err)
 {
-    const yaml_node_t *root = yaml_document_get_root_node(&reader->document);
-    if (root == NULL || root->type != YAML_MAPPING_NODE ||
-        root->data.mapping.pairs.top == root->data.mapping.pairs.start) {
-        bad(reader, root, "the file", "model names with their settings");
-        return NULL;
+    char names[600] = "";
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (json_object_size(root) == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected model names with their settings", name);
     }
-    const yaml_node_pair_t *first = root->data.mapping.pairs.start;
-    if (model == NULL && root->data.mapping.pairs.top - first == 1) {
-        return yaml_document_get_node(&reader->document, first->value);
+    json_object_foreach(root, key, value)
+    {
+        dpe_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "", key);
+        *block = model != NULL ? json_object_get(root, model) : value;
     }
-    const yaml_node_t *block = model != NULL ? member(reader, root, model) : NULL;
-    if (block == NULL) {
-        char names[600] = "";
-        for (const yaml_node_pair_t *pair = first; pair < root->data.mapping.pairs.top; pair++) {
-            const yaml_node_t *key = yaml_document_get_node(&reader->document, pair->key);
-            if (key->type == YAML_SCALAR_NODE) {
-                dpe_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "",
-                           (const char *)key->data.scalar.value);
-            }
-        }
-        reader->status = dpe_fail(reader->err, DPE_USAGE, "%s: %s%s; it has: %s", reader->name,
-                                  model != NULL ? "no settings of " : "several models: name one",
-                                  model != NULL ? model : "", names);
+    if (model == NULL && json_object_size(root) > 1) {
+        *block = NULL;
     }
-    return block;
-}
-
-static dpe_status begin_yaml(yaml_parser_t *parser, const char *bytes, size_t n,
-                             struct dpe_error *err)
-{
-    if (!yaml_parser_initialize(parser)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
-    }
-    yaml_parser_set_input_string(parser, (const unsigned char *)bytes, n);
-    return DPE_OK;
-}
-
-/* Settings are four levels deep. libyaml takes time with the square of the depth, so a file that is
- * deeper is refused at the level that is too much. */
-static dpe_status check_depth(const char *name, const char *bytes, size_t n, struct dpe_error *err)
-{
-    enum { MAX_DEPTH = 64 };
-    DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
-    DPE_TRY(begin_yaml(&parser, bytes, n, err));
-    int depth = 0;
-    for (bool more = true; more;) {
-        DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
-        /* Invalid YAML is reported when it is loaded. */
-        if (!yaml_parser_parse(&parser, &event)) {
-            break;
-        }
-        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
-        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
-        more = event.type != YAML_STREAM_END_EVENT;
-        if (depth > MAX_DEPTH) {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: line %zu: expected settings four levels deep, found lists or "
-                            "maps nested deeper than %d",
-                            name, event.start_mark.line + 1, MAX_DEPTH);
-        }
-    }
-    return DPE_OK;
+    return *block != NULL ? DPE_OK
+                          : dpe_fail(err, DPE_USAGE, "%s: %s%s; it has: %s", name,
+                                     model != NULL ? "no settings of " : "several models: name one",
+                                     model != NULL ? model : "", names);
 }
 
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
@@ -368,21 +326,20 @@ dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const 
 {
     *values = (struct dpe_table_values){0};
     *selected = NULL;
-    struct reader reader = {.name = name, .err = err};
-    DPE_TRY(check_depth(name, bytes, n, err));
-    DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
-    DPE_TRY(begin_yaml(&parser, bytes, n, err));
-    if (!yaml_parser_load(&parser, &reader.document)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: line %zu: %s", name, parser.problem_mark.line + 1,
-                        parser.problem != NULL ? parser.problem : "not YAML");
+    json_auto_t *anchors = json_object();
+    struct reader reader = {.name = name, .anchors = anchors, .err = err};
+    const json_t *block = NULL;
+    if (!yaml_parser_initialize(&reader.parser)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
     }
-    const yaml_node_t *block = find_block(&reader, model);
-    if (block != NULL) {
-        read_block(&reader, block, values, selected);
-    }
-    yaml_document_delete(&reader.document);
-    if (reader.status != DPE_OK) {
+    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)bytes, n);
+    json_auto_t *root = read_node(&reader, 0);
+    yaml_parser_delete(&reader.parser);
+    DPE_TRY(reader.status);
+    DPE_TRY(find_block(name, root, model, &block, err));
+    const dpe_status status = read_block(name, block, values, selected, err);
+    if (status != DPE_OK) {
         dpe_table_values_free(values);
     }
-    return reader.status;
+    return status;
 }

@@ -5,15 +5,18 @@
 #ifndef DPE_EXPORT_TOOL_H
 #define DPE_EXPORT_TOOL_H
 
+#include <jansson.h>
+
 #include "engine/base/base.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/fields.h"
 
 /** By the ending of a path ("config.json" is hf). */
-enum export_format dpe_export_format_of_path(const char *path);
+enum dpe_export_format dpe_export_format_of_path(const char *path);
 
 /** What was read: a checked table, where it came from, and the profile's scores. */
 struct export_table {
@@ -28,6 +31,9 @@ struct export_table {
 dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);
+/** A text of a file as the number of this type that it is in decimal digits; what is none stays the
+ * text, which a reader of JSON refuses in place of a number. */
+json_t *dpe_export_value(enum dpe_field_type type, json_t *text);
 /** Write the HDF5 form, atomically. */
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
                                struct dpe_error *err);

@@ -4,6 +4,7 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/system/folder.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/export/rope_forms.h"
@@ -17,44 +18,34 @@ static bool to_stdout(const struct dpe_export_arguments *args)
 
 /* The paper's code finds a model by the last part of its folder. NULL: neither name nor model is
  * given. */
-static const char *given_name(const struct dpe_export_arguments *args, size_t *n)
+static const char *given_name(const struct dpe_export_arguments *args, int *n)
 {
-    const char *from = args->name != NULL ? args->name : args->model;
-    *n = from != NULL ? strlen(from) : 0;
-    if (from == NULL || from == args->name) {
-        return from;
-    }
-    while (*n > 1 && from[*n - 1] == '/') {
-        (*n)--;
-    }
-    size_t begin = *n;
-    while (begin > 0 && from[begin - 1] != '/') {
-        begin--;
-    }
-    *n -= begin;
-    return from + begin;
+    *n = args->name != NULL ? (int)strlen(args->name) : 0;
+    return args->name != NULL    ? args->name
+           : args->model != NULL ? dpe_folder_name(args->model, n)
+                                 : NULL;
 }
 
 static const char no_yaml_name[] = "the name of the model in a YAML: expected at most 255 bytes of "
                                    "UTF-8; give another with --name";
 
-static bool is_yaml_name(const char *name, size_t n)
+static bool is_yaml_name(const char *name, int n)
 {
-    return n <= 255 && dpe_utf8_check(name, n) == n;
+    return n <= 255 && dpe_utf8_check(name, (size_t)n) == (size_t)n;
 }
 
-static bool is_flags(enum export_format format)
+static bool is_flags(enum dpe_export_format format)
 {
     return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
 }
 
 /* A factor for each pair, in place of a table. */
-static bool holds_factors(enum export_format format)
+static bool holds_factors(enum dpe_export_format format)
 {
     return format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
 }
 
-static enum export_format format_of(const struct dpe_export_arguments *args)
+static enum dpe_export_format format_of(const struct dpe_export_arguments *args)
 {
     return args->format != FORMAT_AUTO ? args->format : dpe_export_format_of_path(args->output);
 }
@@ -66,8 +57,8 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
     const bool input = args->inputs[0] != NULL;
     const bool written = args->output != NULL;
     const bool prints = args->show || args->check;
-    const enum export_format format = written ? format_of(args) : FORMAT_AUTO;
-    size_t n = 0;
+    const enum dpe_export_format format = written ? format_of(args) : FORMAT_AUTO;
+    int n = 0;
     const char *name = given_name(args, &n);
     const struct {
         bool wrong;
@@ -137,8 +128,8 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
 /* ---------------------------------------------------------------- writing */
 
 /* A config.json of the model's: of a GGUF file, of what its metadata say. */
-static dpe_status render_config(const struct dpe_export_arguments *args, enum export_format format,
-                                const struct dpe_table *table,
+static dpe_status render_config(const struct dpe_export_arguments *args,
+                                enum dpe_export_format format, const struct dpe_table *table,
                                 const struct dpe_short_text *short_text, struct dpe_text *out,
                                 struct dpe_error *err)
 {
@@ -159,16 +150,16 @@ static dpe_status model_name(const struct dpe_export_arguments *args,
                              const struct dpe_table_values *values, char name[256],
                              struct dpe_error *err)
 {
-    size_t n = 0;
+    int n = 0;
     const char *from = given_name(args, &n);
     if (from == NULL) {
         from = values->model_type;
-        n = strlen(from);
+        n = (int)strlen(from);
     }
     if (!is_yaml_name(from, n)) {
         return dpe_fail(err, DPE_USAGE, "%s", no_yaml_name);
     }
-    snprintf(name, 256, "%.*s", (int)n, from);
+    snprintf(name, 256, "%.*s", n, from);
     return DPE_OK;
 }
 
@@ -209,7 +200,7 @@ static dpe_status check_single(const struct dpe_table *table, struct dpe_error *
 }
 
 /* Which of the two kinds of tables a form holds: h5, json and the scores are of both. */
-static dpe_status check_kind(enum export_format format, const struct dpe_table *table,
+static dpe_status check_kind(enum dpe_export_format format, const struct dpe_table *table,
                              struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table);
@@ -223,7 +214,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     return dpe_rope_check_form(values, dpe_export_formats[format], holds_factors(format), err);
 }
 
-static dpe_status render(const struct dpe_export_arguments *args, enum export_format format,
+static dpe_status render(const struct dpe_export_arguments *args, enum dpe_export_format format,
                          const struct export_table *table, const struct dpe_short_text *short_text,
                          struct dpe_text *out, struct dpe_error *err)
 {
@@ -278,7 +269,7 @@ static dpe_status check_output(const struct dpe_export_arguments *args, struct d
 }
 
 /* The file of a form, or the text on standard output. */
-static dpe_status write_form(const struct dpe_export_arguments *args, enum export_format format,
+static dpe_status write_form(const struct dpe_export_arguments *args, enum dpe_export_format format,
                              const struct export_table *table,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {
@@ -298,7 +289,7 @@ static dpe_status write_form(const struct dpe_export_arguments *args, enum expor
 static dpe_status write_output(const struct dpe_export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
-    const enum export_format format = format_of(args);
+    const enum dpe_export_format format = format_of(args);
     const struct dpe_table_values *values = dpe_table_values(table->table);
     const bool factors = holds_factors(format);
     struct dpe_short_text short_text = {0};

@@ -240,13 +240,12 @@ static struct curve *line_of(const struct dpe_sheet *data, const struct dpe_plot
     }
     const bool plain = (marks & ROW_PLAIN) != 0;
     dpe_draw_room(curves, *n, sizeof **curves);
-    (*curves)[*n] = (struct curve){.name = name,
-                                   .points = dpe_draw_need(dpe_alloc(
-                                       rows, 2 * sizeof(struct curve_point))),
-                                   .band = !plain && !plot->bare &&
-                                           data->columns[plot->value].kind == COLUMN_INTERVAL,
-                                   .plain = plain,
-                                   .strong = (marks & ROW_STRONG) != 0};
+    (*curves)[*n] = (struct curve){
+        .name = name,
+        .points = dpe_draw_need(dpe_alloc(rows, 2 * sizeof(struct curve_point))),
+        .band = !plain && !plot->bare && data->columns[plot->value].kind == COLUMN_INTERVAL,
+        .plain = plain,
+        .strong = (marks & ROW_STRONG) != 0};
     return &(*curves)[(*n)++];
 }
 
@@ -328,8 +327,7 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
 {
     const size_t rows = data->n_cells / data->n_columns;
     DPE_OWNED const struct dpe_sheet_cell **down = dpe_draw_need(dpe_alloc(rows, sizeof *down));
-    DPE_OWNED const struct dpe_sheet_cell **across =
-        dpe_draw_need(dpe_alloc(rows, sizeof *across));
+    DPE_OWNED const struct dpe_sheet_cell **across = dpe_draw_need(dpe_alloc(rows, sizeof *across));
     const size_t n_rows = find_ends(data, plot->name, down);
     const size_t n_columns = find_ends(data, plot->x, across);
     DPE_OWNED double *value = dpe_draw_need(dpe_alloc(n_rows * n_columns, sizeof *value));

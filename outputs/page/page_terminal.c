@@ -79,8 +79,8 @@ static void grid_take(const struct dpe_sheet *sheet, bool details, struct grid *
     grid->rows = sheet->n_cells / sheet->n_columns;
     grid->rows =
         !details && sheet->shown > 0 && sheet->shown < grid->rows ? sheet->shown : grid->rows;
-    grid->text = dpe_draw_need(
-        dpe_alloc_zero((grid->rows + 1) * grid->columns, sizeof *grid->text));
+    grid->text =
+        dpe_draw_need(dpe_alloc_zero((grid->rows + 1) * grid->columns, sizeof *grid->text));
     grid->width = dpe_draw_need(dpe_alloc_zero(grid->columns, sizeof *grid->width));
     for (size_t i = 0; i < (grid->rows + 1) * grid->columns; i++) {
         const size_t c = i % grid->columns;

@@ -19,7 +19,7 @@ struct dpe_report_detection {
     const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
                                                             there */
     const struct dpe_ranking_result
-        *by_perplexity; /**< where needles decide; rank NULL: not there */
+        *by_perplexity;                   /**< where needles decide; rank NULL: not there */
     const struct dpe_table_values *table; /**< what it came to; NULL: it is unfinished */
     bool by_recall;                       /**< needles decide */
 };
@@ -320,8 +320,7 @@ void dpe_detection_section(struct dpe_report *report)
 {
     const struct dpe_report_detection *d = detection_of(report);
     if (d != NULL && is_swept(d)) {
-        dpe_page_section(&report->page, "Detection at %s tokens",
-                         DPE_LENGTH_TEXT(length_of(d)));
+        dpe_page_section(&report->page, "Detection at %s tokens", DPE_LENGTH_TEXT(length_of(d)));
         detection_maps(report, d);
         add_positions(report, d);
     }
@@ -372,14 +371,12 @@ static const char *plan_name(const struct validation *v, int plan)
                                         : name;
 }
 
-/* How many plans there are, and which of them the table holds: the last unless it says so. */
-static void count_plans(const struct dpe_report_input *input, struct validation *v)
+/* A validation, or a search, where there is one. */
+static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
+                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
 {
-    v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
-    v->kept = v->n - 1;
-    for (int i = 0; i < v->n; i++) {
-        v->kept = dpe_input_says(input, "/validate", "kept", v->r->plan[i]) ? i : v->kept;
-    }
+    return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
+                                            : NULL;
 }
 
 static struct validation read_validation(struct dpe_report *report,
@@ -388,21 +385,21 @@ static struct validation read_validation(struct dpe_report *report,
 {
     const struct dpe_report_input *input = d->input;
     struct validation v = {.recall = recall};
-    if (!dpe_h5_has(input->table, folder)) {
-        dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
-        return v;
-    }
-    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
+    v.r = read_other(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
     if (v.r == NULL) {
         return v;
     }
     v.mean = recall ? v.r->recall_mean : v.r->perplexity;
-    if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL) {
+    v.n = (int)v.r->n[DPE_VALIDATED_PLAN];
+    v.kept = v.n - 1; /* unless it says so */
+    for (int i = 0; i < v.n; i++) {
+        v.kept = dpe_input_says(input, "/validate", "kept", v.r->plan[i]) ? i : v.kept;
+    }
+    if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL ||
+        v.n < 1) {
         dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA, "%s: %s is not complete",
                                        input->path, folder));
         v.mean = NULL;
-    } else {
-        count_plans(input, &v);
     }
     return v;
 }
@@ -435,7 +432,7 @@ static void name_table(struct dpe_report *report, const struct dpe_report_detect
     for (size_t i = 0; i < report->n; i++) {
         n += dpe_h5_has(report->inputs[i].table, DETECTION);
     }
-    if (n == 1 && v->r != NULL) {
+    if (n == 1 && v->mean != NULL) {
         dpe_draw_same_method(dpe_page_text(&report->page, "table:%s", d->input->name),
                              plan_name(v, v->kept));
     }
@@ -479,8 +476,7 @@ static void add_chosen(struct dpe_report *report, const struct dpe_report_detect
                      p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
         }
         dpe_draw_row(sheet, g, dpe_number_cell(rank_1 < 0.0 ? (double)NAN : rank_1),
-                     rank_1 > 0.0 ? length_of(d) / rank_1 : (double)NAN, signal, turns,
-                     pairs);
+                     rank_1 > 0.0 ? length_of(d) / rank_1 : (double)NAN, signal, turns, pairs);
     }
     dpe_page_add(&report->page, sheet);
     if (informative != NULL) {
@@ -505,14 +501,6 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
         DPE_LENGTH_TEXT(length_of(d)), times);
     add_chosen(report, d);
     dpe_words_noise(&report->page, d->ranking);
-}
-
-/* Another validation, or a search, where there is one. */
-static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
-                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
-{
-    return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
-                                            : NULL;
 }
 
 /* What dpe-detect said. */
@@ -561,8 +549,7 @@ void dpe_detection_result(struct dpe_report *report)
     if (d == NULL) {
         return;
     }
-    dpe_page_section(&report->page, "Result at %s tokens",
-                     DPE_LENGTH_TEXT(length_of(d)));
+    dpe_page_section(&report->page, "Result at %s tokens", DPE_LENGTH_TEXT(length_of(d)));
     const struct validation all[2] = {read_validation(report, d, "/validate/niah", true),
                                       read_validation(report, d, "/validate/ppl", false)};
     add_words(report, d, &all[d->by_recall ? 0 : 1]);

@@ -7,18 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-/** What the first screen shows of a suite with a table. */
-struct headline {
-    struct dpe_worth worth;
-    size_t n; /**< tasks; 0: nothing is shown */
-};
-
 /* ------------------------------------------------------------------------------------- headline */
 
 static void add_figure(struct dpe_report *report, const struct dpe_suite_words *s,
-                       const struct headline *shown)
+                       const int64_t chosen[DPE_WORTHS])
 {
-    const int64_t *chosen = shown->worth.method;
     struct dpe_plot plot = dpe_words_plot(s, PLOT_CURVES);
     plot.x = 1;
     plot.value = 2;
@@ -27,7 +20,7 @@ static void add_figure(struct dpe_report *report, const struct dpe_suite_words *
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, "headline", "method:@|length:0|recall, %:i1", "Needles found, by length");
     for (int c = 0; c < DPE_WORTHS; c++) {
-        for (size_t task = 0; task < shown->n && chosen[c] >= 0; task++) {
+        for (size_t task = 0; task < s->n_tasks && chosen[c] >= 0; task++) {
             dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
                          dpe_words_cell(s, (size_t)chosen[c], task));
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
@@ -124,26 +117,21 @@ static void add_words(struct dpe_report *report, const struct dpe_suite_words *s
     }
 }
 
-/* What a suite shows of a table, at how many lengths: n 0, nothing. */
-static struct headline shown_of(const struct dpe_suite_words *s)
+/* Whether a suite says what a table is worth; an unfinished run may have nothing of it yet. */
+static bool find_worth(const struct dpe_suite_words *s, struct dpe_worth *worth)
 {
-    struct headline shown = {.n = 0};
     const int64_t task = s->n_methods > 0 && s->n_tasks > 0 ? dpe_words_task(s, s->longest) : -1;
     if (task >= 0) {
-        dpe_worth_of(s->r, task, s->low_is_better, (int64_t)s->against, &shown.worth);
-        /* An unfinished run may have nothing of the table yet. */
-        if (isfinite(shown.worth.value[DPE_WORTH_TABLE].mean)) {
-            shown.n = s->n_tasks;
-        }
+        dpe_worth_of(s->r, task, s->low_is_better, (int64_t)s->against, worth);
     }
-    return shown;
+    return task >= 0 && isfinite(worth->value[DPE_WORTH_TABLE].mean);
 }
 
 void dpe_comparison_headline(struct dpe_report *report)
 {
     static const char *const names[] = {"niah", "ppl"};
     const struct dpe_suite_words *widest = NULL;
-    struct headline best = {.n = 0};
+    struct dpe_worth best, worth;
     for (size_t k = 0; k < 2 && widest == NULL; k++) {
         for (size_t i = 0; i < report->n; i++) {
             const struct dpe_report_input *input = &report->inputs[i];
@@ -152,21 +140,19 @@ void dpe_comparison_headline(struct dpe_report *report)
                                                         ? NULL
                                                         : dpe_comparison_suites(report, input, &n);
             for (size_t s = 0; s < n; s++) {
-                struct headline shown = {.n = 0};
-                if (strcmp(suites[s].of.name, names[k]) == 0) {
-                    shown = shown_of(&suites[s].of);
-                }
-                if (shown.n > best.n) {
-                    best = shown;
-                    widest = &suites[s].of;
+                const struct dpe_suite_words *of = &suites[s].of;
+                if (strcmp(of->name, names[k]) == 0 &&
+                    (widest == NULL || of->n_tasks > widest->n_tasks) && find_worth(of, &worth)) {
+                    best = worth;
+                    widest = of;
                 }
             }
         }
     }
     if (widest != NULL) {
-        add_words(report, widest, &best.worth);
-        if (!widest->low_is_better && best.n > 1) {
-            add_figure(report, widest, &best);
+        add_words(report, widest, &best);
+        if (!widest->low_is_better && widest->n_tasks > 1) {
+            add_figure(report, widest, best.method);
         }
     }
 }

@@ -72,8 +72,8 @@ void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *in
     struct dpe_report_read *read = dpe_page_alloc(&report->page, 1, sizeof *read);
     *read = (struct dpe_report_read){report->read, kind, result};
     report->read = read;
-    if (!dpe_report_ok(report, dpe_datasets_get(kind, result, folder, names, input->table,
-                                                report->err))) {
+    if (!dpe_report_ok(report,
+                       dpe_datasets_get(kind, result, folder, names, input->table, report->err))) {
         dpe_fail_prefix(report->err, "%s", input->path);
         return NULL;
     }
@@ -111,8 +111,8 @@ char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input 
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     *n = 0;
     if (report->status != DPE_OK || !dpe_h5_has(input->table, path) ||
-        !dpe_report_ok(report, dpe_h5_get_strings(input->table, path, &names.at, &names.n,
-                                                  report->err))) {
+        !dpe_report_ok(report,
+                       dpe_h5_get_strings(input->table, path, &names.at, &names.n, report->err))) {
         return NULL;
     }
     char **kept = dpe_page_alloc(&report->page, names.n, sizeof *kept);

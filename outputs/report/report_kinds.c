@@ -234,8 +234,7 @@ static void choose_k(struct dpe_report *report, int64_t pairs, struct dpe_norms_
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_table_values *v =
             report->inputs[i].dpe != NULL ? dpe_table_values(report->inputs[i].dpe) : NULL;
-        if (v != NULL && v->top_k <= pairs &&
-            dpe_h5_has(report->inputs[i].table, "/table/top_k")) {
+        if (v != NULL && v->top_k <= pairs && dpe_h5_has(report->inputs[i].table, "/table/top_k")) {
             of->k = v->top_k;
             of->k_source = "the table's";
         }

@@ -18,9 +18,9 @@ struct dpe_report_input {
     const char *path;
     const char *name; /**< last part of the path, cleaned */
     struct dpe_h5 *table;
-    struct dpe_table *dpe;   /**< what runtimes load of it: of an export, or a finished detection; or
-                                NULL */
-    const char *kind;        /**< /identity: detect, norms, eval, table */
+    struct dpe_table *dpe; /**< what runtimes load of it: of an export, or a finished detection; or
+                              NULL */
+    const char *kind;      /**< /identity: detect, norms, eval, table */
     const char *fingerprint; /**< of the model, NULL = unknown */
     struct dpe_identity identity;
     struct dpe_report_detection *detection; /**< of a detection, once it is read */
@@ -29,8 +29,8 @@ struct dpe_report_input {
     bool has_suites;
 };
 
-/** The inputs and the page being written. The first failure is kept: what reads gives NULL from then
- * on, and the page is not written. */
+/** The inputs and the page being written. The first failure is kept: what reads gives NULL from
+ * then on, and the page is not written. */
 struct dpe_report {
     struct dpe_report_input *inputs;
     size_t n;

@@ -21,9 +21,9 @@ static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *v
 
 /** What a profile does not hold itself. */
 struct dpe_norms_words {
-    const char *contribution; /**< the rule of a pair's contribution; NULL: not known */
-    int64_t k;                /**< key pairs of each head that are marked */
-    const char *k_source;     /**< whose number that is, "the table's" */
+    const char *contribution;  /**< the rule of a pair's contribution; NULL: not known */
+    int64_t k;                 /**< key pairs of each head that are marked */
+    const char *k_source;      /**< whose number that is, "the table's" */
     const int32_t *group_edge; /**< [n_edges] pairs at which groups begin, and their end; or NULL */
     int64_t n_edges;
 };

@@ -1,5 +1,5 @@
-/* A suite of a comparison: what can be asked of it, sentences, tables, and figures: over lengths, at
- * the longest one, by task, by position; and what it costs. */
+/* A suite of a comparison: what can be asked of it, sentences, tables, and figures: over lengths,
+ * at the longest one, by task, by position; and what it costs. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

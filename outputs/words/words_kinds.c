@@ -58,10 +58,9 @@ static void add_map(struct dpe_page *page, const struct dpe_grid_result *g, size
     double most = 0.0;
     char id[32];
     snprintf(id, sizeof id, "grid-%zu", method + 1);
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(page, id, "depth:2|length:0|recall, %:i1|samples:0",
-                       "%s: one needle by depth and length",
-                       dpe_page_clean(page, g->method[method], 60));
+    struct dpe_sheet *sheet = dpe_page_sheet(page, id, "depth:2|length:0|recall, %:i1|samples:0",
+                                             "%s: one needle by depth and length",
+                                             dpe_page_clean(page, g->method[method], 60));
     for (size_t i = 0; i < cells; i++) {
         char depth_text[32];
         struct dpe_sheet_cell depth = dpe_number_cell(g->depth[i / lengths]);

@@ -87,7 +87,7 @@ struct work {
 struct side {
     const struct kind *kind;
     struct dpe_session *session;
-    struct dpe_norms *norms; /* NULL: no profile is taken */
+    struct dpe_norms norms;  /* config NULL: no profile is taken */
     double wall, cpu, token; /* best: seconds of a prefill, twice, and of a new token */
 };
 
@@ -100,7 +100,7 @@ static struct side side_make(const struct work *work, const struct kind *kind, i
                                                 .capacity = length + NEW,
                                                 .prefill_chunk = work->chunk,
                                                 .device = kind->device};
-    struct side side = {kind, NULL, NULL, 1e30, 1e30, 1e30};
+    struct side side = {kind, NULL, {0}, 1e30, 1e30, 1e30};
     make_plan(kind->dpe, config, length, &plan);
     must(dpe_session_create(work->model, &plan, &options, &side.session, &err), &err);
     if (kind->norms) {
@@ -117,8 +117,8 @@ static void run(struct side *side, const int32_t *tokens, int64_t length, int th
     must(dpe_session_cut(side->session, 0, &err), &err);
     double wall = clock_of(CLOCK_MONOTONIC);
     double cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
-    if (side->norms != NULL) {
-        const struct dpe_norm_text text = {tokens, length, dpe_norms_sums(side->norms)};
+    if (side->norms.config != NULL) {
+        const struct dpe_norm_text text = {tokens, length, side->norms.sums};
         must(dpe_session_norms(side->session, &text, 1, &err), &err);
     } else {
         must(dpe_session_feed(side->session, tokens, length, logits, &err), &err);
@@ -164,7 +164,7 @@ static void compare(const struct work *work, int64_t length)
                sides[i].cpu * 1e3, (double)length / sides[i].wall, (double)length / sides[i].cpu,
                sides[i].token * 1e3);
         dpe_session_destroy(sides[i].session);
-        dpe_norms_destroy(sides[i].norms);
+        dpe_norms_destroy(&sides[i].norms);
     }
     for (int i = 1; i < work->n_kinds; i++) {
         const char *name = sides[i].kind->name;

@@ -69,18 +69,17 @@ static void add(const struct dpe_norm_sums *sums, int threads, int64_t layer, in
 
 static void profile(enum dpe_contribution kind, int threads, int64_t chunk, double *scores)
 {
-    struct dpe_norms *norms = NULL;
+    struct dpe_norms norms;
     assert_int_equal(dpe_norms_create(&config, kind, &norms, NULL), DPE_OK);
-    const struct dpe_norm_sums sums = dpe_norms_sums(norms);
-    assert_int_equal(dpe_norms_finish(norms, scores, NULL), DPE_INTERNAL);
+    assert_int_equal(dpe_norms_finish(&norms, scores, NULL), DPE_INTERNAL);
     for (int64_t start = 0; start < TOKENS; start += chunk) {
         int64_t rows = start + chunk <= TOKENS ? chunk : TOKENS - start;
         for (int64_t layer = 0; layer < LAYERS; layer++) {
-            add(&sums, threads, layer, start, rows);
+            add(&norms.sums, threads, layer, start, rows);
         }
     }
-    assert_int_equal(dpe_norms_finish(norms, scores, NULL), DPE_OK);
-    dpe_norms_destroy(norms);
+    assert_int_equal(dpe_norms_finish(&norms, scores, NULL), DPE_OK);
+    dpe_norms_destroy(&norms);
 }
 
 static void scores_match_plain_sums(void **state)
@@ -122,16 +121,15 @@ static void not_finite_is_an_error_with_its_layer(void **state)
     float kept = q_data[1][3][2][4];
     double scores[LAYERS * HEADS * PAIRS];
     q_data[1][3][2][4] = NAN;
-    struct dpe_norms *norms = NULL;
+    struct dpe_norms norms;
     struct dpe_error err = {0};
     assert_int_equal(dpe_norms_create(&config, DPE_PRODUCT_OF_MEANS, &norms, NULL), DPE_OK);
-    const struct dpe_norm_sums sums = dpe_norms_sums(norms);
     for (int64_t layer = 0; layer < LAYERS; layer++) {
-        add(&sums, 1, layer, 0, TOKENS);
+        add(&norms.sums, 1, layer, 0, TOKENS);
     }
-    assert_int_equal(dpe_norms_finish(norms, scores, &err), DPE_NONFINITE);
+    assert_int_equal(dpe_norms_finish(&norms, scores, &err), DPE_NONFINITE);
     assert_int_equal(err.layer, 1);
-    dpe_norms_destroy(norms);
+    dpe_norms_destroy(&norms);
     q_data[1][3][2][4] = kept;
 }
 

@@ -25,16 +25,16 @@ static void compare(const char *name, const struct dpe_model *model, const int32
     struct dpe_error err = {0};
     struct dpe_plan plan = {0};
     struct dpe_session *session = NULL;
-    struct dpe_norms *norms = NULL;
+    struct dpe_norms norms;
     TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
     TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
     TINY_OK(dpe_norms_create(config, kind, &norms, &err), err);
-    const struct dpe_norm_text text = {tokens, n, dpe_norms_sums(norms)};
+    const struct dpe_norm_text text = {tokens, n, norms.sums};
     TINY_OK(dpe_session_norms(session, &text, 1, &err), err);
-    size_t size = (size_t)dpe_norms_size(norms);
+    size_t size = (size_t)dpe_norms_size(&norms);
     double *scores = malloc(size * sizeof *scores);
     assert_non_null(scores);
-    TINY_OK(dpe_norms_finish(norms, scores, &err), err);
+    TINY_OK(dpe_norms_finish(&norms, scores, &err), err);
 
     char file[64];
     size_t bytes = 0;
@@ -52,7 +52,7 @@ static void compare(const char *name, const struct dpe_model *model, const int32
     assert_true(worst <= 1e-4);
     free(golden);
     free(scores);
-    dpe_norms_destroy(norms);
+    dpe_norms_destroy(&norms);
     dpe_session_destroy(session);
     dpe_plan_free(&plan);
 }

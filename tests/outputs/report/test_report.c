@@ -358,8 +358,8 @@ static void test_svg(void **state)
 {
     (void)state;
     struct dpe_page page = {0};
-    struct dpe_figure *painted = dpe_page_figure(&page, new_sheet("fig-1", "A <title>", "n:0"),
-                                                 NULL, "A \"caption\"");
+    struct dpe_figure *painted =
+        dpe_page_figure(&page, new_sheet("fig-1", "A <title>", "n:0"), NULL, "A \"caption\"");
     const struct dpe_block *figure = &page.blocks[0];
     dpe_svg_text(&painted->body, 10.0, 20.0, -90.0, DPE_SVG_MIDDLE, 11, DPE_INK, "<b>&\n", 0);
     char *inside = svg_of(figure, false);
@@ -506,13 +506,20 @@ static void test_nothing_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),         cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_formulas),  cmocka_unit_test(test_html_table),
-        cmocka_unit_test(test_p_column),      cmocka_unit_test(test_colors),
-        cmocka_unit_test(test_palette),       cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_length_ticks),  cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_curves),        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_formulas),
+        cmocka_unit_test(test_html_table),
+        cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),
+        cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),
+        cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),
         cmocka_unit_test(test_heat_without_places),
         cmocka_unit_test(test_nothing_drawn),
     };
