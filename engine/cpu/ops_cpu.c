@@ -98,16 +98,6 @@ static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dp
     return dpe_bytes_plus(products, own);
 }
 
-static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
-{
-    const struct dpe_tensor *embedding = &backend->weights->embedding;
-    int64_t width = embedding->cols;
-    for (int64_t r = 0; r < batch->rows; r++) {
-        backend->cpu->kernels->widen(dpe_tensor_at(embedding, batch->tokens[r] * width),
-                                     embedding->dtype, width, (float *)x + r * width);
-    }
-}
-
 static void cpu_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                         int64_t width, dpe_mem x, int64_t rows, dpe_mem out)
 {
@@ -408,7 +398,6 @@ static void fill_ops(void)
     cpu_ops.open = cpu_open;
     cpu_ops.close = cpu_close;
     cpu_ops.state_bytes = cpu_state_bytes;
-    cpu_ops.embed = cpu_embed;
     cpu_ops.rmsnorm = cpu_rmsnorm;
     cpu_ops.linear = cpu_linear;
     cpu_ops.project = cpu_project;

@@ -38,30 +38,26 @@ struct call {
     bool shares; /* rows that read the same keys do so together */
 };
 
-static uint64_t aligned(uint64_t floats)
-{
-    return dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static struct layout lay_out(const struct dpe_attention *args, int64_t keys, int q_copies)
 {
     struct layout layout = {.group = args->n_heads / args->n_kv_heads,
                             .splits = (keys + SPLIT - 1) / SPLIT};
     uint64_t d = (uint64_t)args->head_dim;
-    uint64_t group = (uint64_t)layout.group;
     uint64_t heads = (uint64_t)(args->n_heads * args->rows);
-    uint64_t shared = group * (uint64_t)args->rows; /* of a thread, which has as many states */
-    layout.part_floats = aligned(group * (2 + d));
-    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)q_copies, d));
     uint64_t parts = (uint64_t)(args->rows * args->n_kv_heads * layout.splits);
-    layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
-    layout.state_at = shared * DPE_CPU_BLOCK;
-    layout.rotated_at = layout.state_at + aligned(shared * (2 + d));
-    layout.tile_at = layout.rotated_at + DPE_CPU_ROTATED * d;
-    layout.select_at = layout.tile_at + DPE_CPU_ROTATED * d;
-    layout.thread_floats = aligned(layout.select_at + d / 2);
-    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)args->n_threads);
-    layout.total = dpe_bytes_plus(layout.thread_at, threads);
+    uint64_t shared = (uint64_t)(layout.group * args->rows); /* of a thread, with as many states */
+    uint64_t thread = 0;
+    dpe_place(&layout.part_floats, (uint64_t)layout.group * (2 + d));
+    dpe_place(&layout.part_at, dpe_bytes_times(heads * (uint64_t)q_copies, d));
+    layout.total = layout.part_at;
+    dpe_place(&layout.total, dpe_bytes_times(parts, layout.part_floats));
+    dpe_place(&thread, shared * DPE_CPU_BLOCK);
+    layout.state_at = dpe_place(&thread, shared * (2 + d));
+    layout.rotated_at = dpe_place(&thread, DPE_CPU_ROTATED * d);
+    layout.tile_at = dpe_place(&thread, DPE_CPU_ROTATED * d);
+    layout.select_at = dpe_place(&thread, d / 2);
+    layout.thread_floats = thread;
+    layout.thread_at = dpe_place(&layout.total, dpe_bytes_times(thread, (uint64_t)args->n_threads));
     return layout;
 }
 
