@@ -71,7 +71,7 @@ static json_t *as_json(const struct dpe_gguf_value *value)
     const bool text = value->type == DPE_GGUF_STRING && !value->array;
     json_t *made = text ? json_stringn((const char *)value->bytes, value->n_bytes)
                    : value->type == DPE_GGUF_BOOL && number <= 1.0 ? json_boolean(number != 0.0)
-                   : is_real(value->type) || fabs(number) > 0x1p53
+                   : is_real(value->type) || !(fabs(number) <= 0x1p53)
                        ? json_real(number)
                        : json_integer((json_int_t)number);
     char what[48];
