@@ -123,9 +123,11 @@ const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
                                             struct dpe_json_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
 
-/** The strings of an array, one after another: the next is *text (*n bytes), *at moves on. */
-void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,
-                          size_t *n);
+/** An array of strings of UTF-8 without NUL: a new reference, after a failure too; NULL when
+ * absent.
+ */
+json_t *dpe_gguf_strings(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
+                         const char *key);
 /** Number i of a value, of whatever type; NAN for strings. */
 double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i);
 

@@ -71,7 +71,7 @@ static json_t *as_json(const struct dpe_gguf_value *value)
     const bool text = value->type == DPE_GGUF_STRING && !value->array;
     json_t *made = text ? json_stringn((const char *)value->bytes, value->n_bytes)
                    : value->type == DPE_GGUF_BOOL && number <= 1.0 ? json_boolean(number != 0.0)
-                   : is_real(value->type) || fabs(number) > 0x1p53
+                   : is_real(value->type) || !(fabs(number) <= 0x1p53)
                        ? json_real(number)
                        : json_integer((json_int_t)number);
     char what[48];
@@ -146,10 +146,23 @@ const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
     return value;
 }
 
-void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,
-                          size_t *n)
+json_t *dpe_gguf_strings(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
+                         const char *key)
 {
-    *n = (size_t)dpe_load_u64(array->bytes + *at, 8);
-    *text = (const char *)array->bytes + *at + 8;
-    *at += 8 + *n;
+    const struct dpe_gguf_value *array = dpe_gguf_array(gguf, reader, key, DPE_GGUF_STRING);
+    json_t *strings = array != NULL ? json_array() : NULL;
+    size_t at = 0;
+    for (uint64_t i = 0; array != NULL && i < array->n && reader->status == DPE_OK; i++) {
+        const size_t n = (size_t)dpe_load_u64(array->bytes + at, 8);
+        const char *text = (const char *)array->bytes + at + 8;
+        at += 8 + n;
+        if (memchr(text, '\0', n) != NULL ||
+            json_array_append_new(strings, json_stringn(text, n)) != 0) {
+            char what[80];
+            snprintf(what, sizeof what, "strings of UTF-8 without NUL, which number %llu is not",
+                     (unsigned long long)i);
+            dpe_json_expected(reader, key, what);
+        }
+    }
+    return strings;
 }

@@ -53,7 +53,9 @@ enum {
 struct maker {
     struct dpe_json_reader in;
     const struct dpe_gguf *file;
-    const struct dpe_gguf_value *tokens, *types; /* types may be NULL: all normal */
+    json_t *tokens; /* [n] */
+    uint64_t n;
+    const struct dpe_gguf_value *types; /* NULL: all normal */
     json_t *out;
 };
 
@@ -62,28 +64,12 @@ static int64_t type_of(const struct maker *maker, uint64_t id)
     return maker->types != NULL ? (int64_t)dpe_gguf_number_at(maker->types, id) : TOKEN_NORMAL;
 }
 
-static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, size_t n,
-                            const char *what)
+/* The text of a token as a key. An empty one is named, as llama.cpp does, in `room`. */
+static const char *token_text(const struct maker *maker, uint64_t id, char room[32])
 {
-    char quoted[96];
-    return maker->in.status = dpe_fail(
-               maker->in.err, DPE_BAD_DATA, "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
-               maker->in.file, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
-}
-
-/* The text of a token as a key; the caller frees. An empty one is named, as llama.cpp does. */
-static char *token_text(struct maker *maker, uint64_t id, const char *text, size_t n)
-{
-    char *copy = n > 0 ? strndup(text, n) : malloc(32);
-    if (copy == NULL) {
-        maker->in.status =
-            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file);
-    } else if (n == 0) {
-        snprintf(copy, 32, "[EMPTY_%llu]", (unsigned long long)id);
-    } else if (strlen(copy) != n || dpe_utf8_check(copy, n) != n) {
-        bad_token(maker, id, text, n, "expected UTF-8 without NUL");
-    }
-    return copy;
+    const char *text = json_string_value(json_array_get(maker->tokens, id));
+    snprintf(room, 32, "[EMPTY_%llu]", (unsigned long long)id);
+    return text != NULL && text[0] != '\0' ? text : room;
 }
 
 static json_t *added_token(uint64_t id, const char *text, bool special)
@@ -114,24 +100,23 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
 {
     json_t *vocab = json_object();
     json_t *added = json_array();
-    uint64_t n = maker->tokens->n;
+    uint64_t n = maker->n;
     uint64_t size = model_size(maker, merged, &n);
-    size_t at = 0;
     for (uint64_t id = 0; id < n && maker->in.status == DPE_OK; id++) {
-        const char *text = NULL;
-        size_t length = 0;
         int64_t type = type_of(maker, id);
-        dpe_gguf_next_string(maker->tokens, &at, &text, &length);
-        DPE_OWNED char *key = token_text(maker, id, text, length);
-        if (maker->in.status == DPE_OK && id < size) {
-            if (json_object_get(vocab, key) != NULL) {
-                bad_token(maker, id, text, length, "occurs twice");
-            } else {
-                json_object_set_new(vocab, key, json_integer((json_int_t)id));
-            }
+        char room[32];
+        char quoted[96];
+        const char *key = token_text(maker, id, room);
+        if (id < size && json_object_get(vocab, key) != NULL) {
+            maker->in.status = dpe_fail(
+                maker->in.err, DPE_BAD_DATA,
+                "%s: tokenizer.ggml.tokens: token %llu \"%s\": occurs twice", maker->in.file,
+                (unsigned long long)id, dpe_json_quote(quoted, key, strlen(key)));
+        } else if (id < size) {
+            json_object_set_new(vocab, key, json_integer((json_int_t)id));
         }
         bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
-        if (maker->in.status == DPE_OK && (special || type == TOKEN_USER_DEFINED)) {
+        if (special || type == TOKEN_USER_DEFINED) {
             json_array_append_new(added, added_token(id, key, special));
         }
     }
@@ -141,20 +126,10 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
 
 static void put_merges(struct maker *maker, json_t *model)
 {
-    const struct dpe_gguf_value *list =
-        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
-    json_t *merges = json_array();
-    size_t at = 0;
-    if (list == NULL) {
-        dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
-    }
-    for (uint64_t i = 0; list != NULL && i < list->n && maker->in.status == DPE_OK; i++) {
-        const char *text = NULL;
-        size_t n = 0;
-        dpe_gguf_next_string(list, &at, &text, &n);
-        if (json_array_append_new(merges, json_stringn(text, n)) != 0) {
-            dpe_json_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
-        }
+    static const char key[] = "tokenizer.ggml.merges";
+    json_t *merges = dpe_gguf_strings(maker->file, &maker->in, key);
+    if (merges == NULL) {
+        dpe_json_expected(&maker->in, key, "an array of strings");
     }
     json_object_set_new(model, "merges", merges);
 }
@@ -291,11 +266,13 @@ static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scor
     struct deriver d = {.maker = maker, .vocab = json_object_get(model, "vocab")};
     json_t *list = json_array();
     bool good = list != NULL;
-    size_t at = 0;
-    for (uint64_t id = 0; good && id < maker->tokens->n; id++) {
-        struct merge merge = {.whole = (int64_t)id, .score = (float)dpe_gguf_number_at(scores, id)};
+    for (uint64_t id = 0; good && id < maker->n; id++) {
+        const json_t *token = json_array_get(maker->tokens, id);
+        struct merge merge = {.text = json_string_value(token),
+                              .n = json_string_length(token),
+                              .whole = (int64_t)id,
+                              .score = (float)dpe_gguf_number_at(scores, id)};
         const int64_t type = type_of(maker, id);
-        dpe_gguf_next_string(maker->tokens, &at, &merge.text, &merge.n);
         if (merge.n <= UINT16_MAX && (type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED)) {
             good = divide(&d, merge);
         }
@@ -339,19 +316,10 @@ static void put_unknown(struct maker *maker, json_t *model)
 {
     static const char key[] = "tokenizer.ggml.unknown_token_id";
     uint64_t id = (uint64_t)dpe_gguf_whole(&maker->in, key, 0);
-    if (maker->in.status == DPE_OK && id >= maker->tokens->n) {
+    if (maker->in.status == DPE_OK && id >= maker->n) {
         dpe_json_expected(&maker->in, key, "the id of a token");
-        return;
     }
-    const char *text = NULL;
-    size_t n = 0;
-    size_t at = 0;
-    for (uint64_t i = 0; i <= id && maker->in.status == DPE_OK; i++) {
-        dpe_gguf_next_string(maker->tokens, &at, &text, &n);
-    }
-    if (text != NULL) {
-        json_object_set_new(model, "unk_token", json_stringn(text, n));
-    }
+    json_object_set(model, "unk_token", json_array_get(maker->tokens, id));
 }
 
 /* SentencePiece, whose merges follow from scores, or are in the file (`merged`, Gemma 4). */
@@ -361,7 +329,7 @@ static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
     const struct dpe_gguf_value *scores =
         dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
-    if (!merged && (scores == NULL || scores->n != maker->tokens->n)) {
+    if (!merged && (scores == NULL || scores->n != maker->n)) {
         dpe_json_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
     if (prefix) {
@@ -389,7 +357,7 @@ static void put_end(struct maker *maker, const char *key, json_t *single, json_t
 {
     int64_t id = dpe_gguf_token_id(maker->file, &maker->in, key);
     char name[32];
-    if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->tokens->n)) {
+    if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->n)) {
         dpe_json_expected(&maker->in, key, "the id of a token, which each text gets");
     }
     snprintf(name, sizeof name, "token %lld", (long long)id);
@@ -420,12 +388,12 @@ static void make(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.model";
     static const char token_types[] = "tokenizer.ggml.token_type";
-    maker->tokens =
-        dpe_gguf_array(maker->file, &maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    maker->tokens = dpe_gguf_strings(maker->file, &maker->in, "tokenizer.ggml.tokens");
+    maker->n = json_array_size(maker->tokens);
     maker->types = dpe_gguf_array(maker->file, &maker->in, token_types, DPE_GGUF_I32);
-    if (maker->tokens == NULL || maker->tokens->n < 1 || maker->tokens->n > DPE_MAX_IDS) {
+    if (maker->n < 1 || maker->n > DPE_MAX_IDS) {
         dpe_json_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
-    } else if (maker->types != NULL && maker->types->n != maker->tokens->n) {
+    } else if (maker->types != NULL && maker->types->n != maker->n) {
         dpe_json_expected(&maker->in, token_types, "a number for each token");
     }
     json_t *model = json_pack("{s:s}", "type", "BPE");
@@ -473,6 +441,7 @@ dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerpri
     DPE_TRY(hash_metadata(gguf, fingerprint, err));
     struct maker maker = {.in = dpe_gguf_reader(gguf, err), .file = gguf, .out = json_object()};
     make(&maker);
+    json_decref(maker.tokens);
     *root = maker.out;
     return maker.in.status;
 }

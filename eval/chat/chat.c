@@ -28,42 +28,18 @@ static dpe_status had_memory(const void *p, struct dpe_error *err)
 
 /* ----------------------------------------------------------------------------------- GGUF files */
 
-/* The text of the token that a key gives the id of, when there is one. */
-static void put_token(const struct dpe_gguf *gguf, struct dpe_json_reader *reader, const char *key,
-                      const char *name, json_t *config)
-{
-    const struct dpe_gguf_value *tokens =
-        dpe_gguf_array(gguf, reader, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
-    int64_t id = dpe_gguf_token_id(gguf, reader, key);
-    if (tokens == NULL || id < 0 || (uint64_t)id >= tokens->n) {
-        return;
-    }
-    size_t at = 0;
-    const char *text = NULL;
-    size_t n = 0;
-    for (int64_t i = 0; i <= id; i++) {
-        dpe_gguf_next_string(tokens, &at, &text, &n);
-    }
-    /* NULL, which sets nothing, when it is not UTF-8. */
-    json_object_set_new(config, name, json_stringn(text, n));
-}
-
 /* Templates with names, where the file has no other: a list as in tokenizer_config.json. */
 static void put_named(const struct dpe_gguf *gguf, struct dpe_json_reader *reader, json_t *config)
 {
     enum { MOST = 64 };
-    const struct dpe_gguf_value *names =
-        dpe_gguf_array(gguf, reader, "tokenizer.chat_templates", DPE_GGUF_STRING);
+    json_auto_t *names = dpe_gguf_strings(gguf, reader, "tokenizer.chat_templates");
     json_auto_t *list = json_array();
-    size_t at = 0;
-    for (uint64_t i = 0; names != NULL && i < names->n && i < MOST; i++) {
+    for (size_t i = 0; i < json_array_size(names) && i < MOST; i++) {
         char key[128];
-        const char *name = NULL;
-        size_t n = 0;
-        dpe_gguf_next_string(names, &at, &name, &n);
-        snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", n < 64 ? (int)n : 64, name);
+        json_t *name = json_array_get(names, i);
+        snprintf(key, sizeof key, "tokenizer.chat_template.%.64s", json_string_value(name));
         json_t *each = json_object();
-        json_object_set_new(each, "name", json_stringn(name, n));
+        json_object_set(each, "name", name);
         json_object_set(each, "template", dpe_json_member(reader, key));
         json_array_append_new(list, each);
     }
@@ -93,8 +69,11 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     } else {
         put_named(gguf, &reader, made);
     }
+    json_auto_t *texts = dpe_gguf_strings(gguf, &reader, "tokenizer.ggml.tokens");
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-        put_token(gguf, &reader, tokens[i][0], tokens[i][1], made);
+        const int64_t id = dpe_gguf_token_id(gguf, &reader, tokens[i][0]);
+        /* NULL, which sets nothing, when there is none. */
+        json_object_set(made, tokens[i][1], id >= 0 ? json_array_get(texts, (size_t)id) : NULL);
     }
     DPE_TRY(reader.status);
     *config = json_incref(made);

@@ -64,9 +64,9 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index,
 
 /** The matrix NAME ("….weight") that the checkpoint holds packed, under names beside it, or as
  * F8_E4M3 with scales beside it (one, one for each row, or one for each block of
- * dpe_config.fp8_block); *found is whether it does. The tensor is a copy in blocks of GGUF where these hold the same values, else in
- * bfloat16. DPE_BAD_DATA names file and tensor: another type or shape, groups that do not divide
- * the columns, zero points and groups out of range. */
+ * dpe_config.fp8_block); *found is whether it does. The tensor is a copy in blocks of GGUF where
+ * these hold the same values, else in bfloat16. DPE_BAD_DATA names file and tensor: another type or
+ * shape, groups that do not divide the columns, zero points and groups out of range. */
 dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
                            struct dpe_tensor *tensor, bool *found);
 /** The experts of gpt-oss as published: NAME_blocks [experts][outputs][inputs/32][16] and
