@@ -224,6 +224,7 @@ static dpe_status each_task(const struct dpe_comparison *comparison, const doubl
                             const struct dpe_job_speed *speed, struct dpe_bill *bill,
                             struct dpe_error *err)
 {
+    const char *planned = comparison->args->planned;
     for (int i = 0; i < (rows != NULL ? 1 : comparison->n_suites); i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
         for (size_t t = 0; t < suite->n_tasks; t++) {
@@ -234,7 +235,8 @@ static dpe_status each_task(const struct dpe_comparison *comparison, const doubl
                            : (double)task->n_samples * (double)comparison->n_methods * share;
             DPE_TRY(price_task(comparison, suite, task, &price, err));
             if (bill == NULL) {
-                dpe_price_print(task->task.name, n, false, &price);
+                dpe_price_print(planned != NULL ? planned : task->task.name, n, planned != NULL,
+                                &price);
             } else {
                 dpe_bill_add(bill, &price, n, n, selection, speed);
             }
@@ -299,25 +301,18 @@ static dpe_status add_rows(const struct dpe_comparison *comparison, const struct
     return each_task(comparison, rows, share, &plan->selection, &speed, bill, err);
 }
 
+/* Those of a part of dpe-calibrate whose inputs are not there yet stand below others. */
 static dpe_status print_rows(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
                              const double *rows, struct dpe_error *err)
 {
+    const bool planned = comparison->args->planned != NULL;
+    dpe_print("%s", planned ? "\n" : "");
     DPE_TRY(each_task(comparison, rows, 1.0, NULL, NULL, NULL, err));
-    return dpe_price_print_memory(&comparison->job,
-                                  plan != NULL ? plan : dpe_eval_largest_plan(comparison),
-                                  comparison->lengths[comparison->n_lengths - 1], "", err);
-}
-
-/* What the rows come to, once all are added. */
-static dpe_status finish(const struct dpe_comparison *comparison, const struct dpe_bill *bill,
-                         struct dpe_bill *sum)
-{
-    if (!comparison->args->job.silent) {
-        dpe_bill_print(bill);
-        dpe_bill_print_time(bill);
-    }
-    dpe_bill_sum(sum, bill);
-    return DPE_OK;
+    return planned
+               ? DPE_OK
+               : dpe_price_print_memory(&comparison->job,
+                                        plan != NULL ? plan : dpe_eval_largest_plan(comparison),
+                                        comparison->lengths[comparison->n_lengths - 1], "", err);
 }
 
 dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
@@ -327,9 +322,7 @@ dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const stru
     const bool print = !comparison->args->job.silent;
     const bool timed = print || sum != NULL;
     double share = 1.0;
-    if (print) {
-        DPE_TRY(print_rows(comparison, plan, rows, err));
-    }
+    DPE_TRY(print ? print_rows(comparison, plan, rows, err) : DPE_OK);
     if (plan != NULL) {
         DPE_TRY(add_rows(comparison, plan, rows, 1.0, timed, &bill, err));
     }
@@ -339,28 +332,12 @@ dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const stru
             DPE_TRY(add_rows(comparison, slowest, rows, share, timed, &bill, err));
         }
     }
-    return finish(comparison, &bill, sum);
-}
-
-/* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a
- * plan of its kind. */
-static dpe_status add_planned(const struct dpe_comparison *comparison, struct dpe_bill *sum,
-                              struct dpe_error *err)
-{
-    const struct dpe_eval_arguments *args = comparison->args;
-    const struct dpe_suite *suite = &comparison->suites[0];
-    const double rows = (double)(suite->tasks[0].n_samples * args->planned_methods);
-    const bool print = !args->job.silent;
-    struct dpe_price price = {0};
-    struct dpe_bill bill = {0};
-    DPE_TRY(price_task(comparison, suite, &suite->tasks[0], &price, err));
     if (print) {
-        dpe_print("\n");
-        dpe_price_print(args->planned, rows, true, &price);
+        dpe_bill_print(&bill);
+        dpe_bill_print_time(&bill);
     }
-    DPE_TRY(add_rows(comparison, dpe_eval_largest_plan(comparison), &rows, 1.0,
-                     print || sum != NULL, &bill, err));
-    return finish(comparison, &bill, sum);
+    dpe_bill_sum(sum, &bill);
+    return DPE_OK;
 }
 
 /* Samples that are made together: those that share a context, which is then read once. */
@@ -388,9 +365,12 @@ dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *er
 {
     struct dpe_comparison *comparison = state;
     const struct dpe_eval_arguments *args = comparison->args;
-    DPE_TRY(dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err));
-    if (args->planned != NULL) {
-        return add_planned(comparison, sum, err);
+    const struct dpe_plan *largest = dpe_eval_largest_plan(comparison);
+    DPE_TRY(dpe_eval_fit_batch(comparison, largest, err));
+    if (args->planned != NULL) { /* so many rows of its only task, under a plan of its kind */
+        const double rows =
+            (double)(comparison->suites[0].tasks[0].n_samples * args->planned_methods);
+        return dpe_eval_add_cost(comparison, largest, &rows, sum, err);
     }
     if (!args->job.silent) {
         dpe_print("model            %s\n", args->job.model);

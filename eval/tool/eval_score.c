@@ -104,7 +104,7 @@ static dpe_status classify(const char *suite, const struct dpe_score_task *only,
     const struct dpe_score_task *of_folder = NULL;
     struct dpe_text label = {0};
     dpe_text_put_bytes(&label, "", 0);
-    for (const char *part = found->path + walked_from + 1, *end = part; part < name;
+    for (const char *part = found->path + walked_from + 1, *end = NULL; part < name;
          part = end + 1) {
         char folder[256];
         end = strchr(part, '/');
@@ -180,8 +180,11 @@ static dpe_status find_files(const char *suite, const struct dpe_score_task *onl
         walked_from--;
     }
     const int walk = nftw(folder, visit, MAX_DEPTH + 2, 0);
+    walked = NULL;
     DPE_TRY(walk < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : (dpe_status)walk);
-    qsort(files->at, files->n, sizeof *files->at, by_label);
+    if (files->n > 0) {
+        qsort(files->at, files->n, sizeof *files->at, by_label);
+    }
     for (size_t i = 0; i < files->n; i++) {
         const struct score_found moved = files->at[i];
         files->at[i] = (struct score_found){0};

@@ -165,7 +165,7 @@ static dpe_status expand(const char *spec, char between, struct dpe_tune_setting
     if (values == NULL) {
         return add(settings, spec, "", err);
     }
-    for (const char *value = values, *end = value; value <= item; value = end + 1) {
+    for (const char *value = values, *end = NULL; value <= item; value = end + 1) {
         char one[DPE_DETECT_SPEC];
         end = value + strcspn(value, ends);
         if (end == value) {
