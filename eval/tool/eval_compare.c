@@ -277,8 +277,7 @@ static void say_gaps(const struct dpe_results *results, struct dpe_page *page)
 }
 
 /* What a suite says of the methods, and of a check what the table is worth. */
-static dpe_status print_suite(const struct dpe_comparison *comparison,
-                              const struct dpe_results *results, struct dpe_error *err)
+static void print_suite(const struct dpe_comparison *comparison, const struct dpe_results *results)
 {
     const struct dpe_suite *suite = results->suite;
     const struct dpe_eval_arguments *args = comparison->args;
@@ -299,7 +298,6 @@ static dpe_status print_suite(const struct dpe_comparison *comparison,
         dpe_words_check(&page, &results->r, results->against);
     }
     dpe_page_print(&page, args->details);
-    return DPE_OK;
 }
 
 static dpe_status print_grid(const struct dpe_results *results, const double *depths, int n_depths,
@@ -354,10 +352,12 @@ static dpe_status print_results(const struct dpe_comparison *comparison,
     const struct dpe_eval_arguments *args = comparison->args;
     if (comparison->out != NULL) {
         add_results(comparison->out, results);
-        return DPE_OK;
+    } else if (grid) {
+        return print_grid(results, args->depths, args->n_depths, err);
+    } else {
+        print_suite(comparison, results);
     }
-    return grid ? print_grid(results, args->depths, args->n_depths, err)
-                : print_suite(comparison, results, err);
+    return DPE_OK;
 }
 
 /* The results of every suite, into a table or (NULL) printed. */
