@@ -251,7 +251,8 @@ static void suites_open(void **state)
     }
     assert_int_equal(suite.n_tasks, 4);
     assert_int_equal(suite.skipped, 1);
-    assert_non_null(strstr(suite.first_skipped, "longbook_choice_eng.jsonl: line 3: expected JSON"));
+    assert_non_null(
+        strstr(suite.first_skipped, "longbook_choice_eng.jsonl: line 3: expected JSON"));
     assert_string_equal(suite.tasks[0].task.name, "longbook_choice_eng-128");
     assert_int_equal(suite.tasks[0].n_samples, 1);
     dpe_suite_close(&suite);
