@@ -72,28 +72,12 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
 
-static bool is_number(const char *bytes, size_t n)
-{
-    json_error_t error;
-    DPE_SCOPED(json_decrefp) json_t *value = json_loadb(bytes, n, JSON_DECODE_ANY, &error);
-    return value != NULL ? json_is_number(value)
-                         : json_error_code(&error) == json_error_numeric_overflow;
-}
-
-/* How numbers are held. */
-enum numbers {
-    NUMBERS,         /* as jansson does; what it does not hold as near as can be */
-    NUMBERS_EXACT,   /* what it does not hold as a text behind the mark */
-    NUMBERS_WRITTEN, /* all as texts behind the mark */
-};
-
-/* Puts the text with such tokens as strings: a number's text, behind the mark if asked for. Else an
- * integer becomes the nearest real number in its place: the last two of its digits, which no
+/* Puts the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
+ * an integer becomes the nearest real number in its place: the last two of its digits, which no
  * double holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
  * 1000000000000000019884624838656). Returns how many there are. */
-static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, enum numbers numbers)
+static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool exact)
 {
-    const bool exact = numbers != NUMBERS;
     size_t foreign = 0;
     size_t length = 0;
     for (size_t i = 0; i < n; i += length) {
@@ -101,9 +85,6 @@ static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, enum 
         length = text ? skip_string(bytes, n, i) - i : token_length(bytes + i);
         length = length > n - i ? n - i : length;
         enum foreign kind = text ? FOREIGN_NONE : foreign_token(bytes + i, length);
-        if (numbers == NUMBERS_WRITTEN && !text && is_number(bytes + i, length)) {
-            kind = FOREIGN_REAL;
-        }
         foreign += kind != FOREIGN_NONE;
         if (kind == FOREIGN_NONE) {
             dpe_text_put_bytes(out, bytes + i, length);
@@ -117,64 +98,30 @@ static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, enum 
     return foreign;
 }
 
-/* What an escape \\uXXXX at `bytes` stands for, 0 where there is none. */
-static unsigned long escaped_unit(const char *bytes)
-{
-    char digits[5] = "";
-    char *end = digits;
-    if (bytes[0] == '\\' && bytes[1] == 'u') {
-        memcpy(digits, bytes + 2, strnlen(bytes + 2, 4));
-    }
-    unsigned long unit = strtoul(digits, &end, 16);
-    return end == digits + 4 ? unit : 0;
-}
-
-/* Half of a surrogate pair becomes U+FFFD, which is as long, and NUL U+0001. Returns how many there
- * were. */
-static size_t replace_escapes(char *bytes)
-{
-    size_t n = 0;
-    for (char *at = strchr(bytes, '\\'); at != NULL && at[1] != '\0'; at = strchr(at, '\\')) {
-        unsigned long unit = escaped_unit(at);
-        if (unit >> 10 == 0xd800 >> 10 && escaped_unit(at + 6) >> 10 == 0xdc00 >> 10) {
-            at += 6;
-        } else if (unit >> 11 == 0xd800 >> 11) {
-            memcpy(at + 2, "fffd", 4);
-            n++;
-        } else if (strncmp(at, "\\u0000", 6) == 0) {
-            at[5] = '1';
-            n++;
-        }
-        at += 2;
-    }
-    return n;
-}
-
 /* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
-static json_t *load(const char *bytes, size_t n, enum numbers numbers, json_error_t *error)
+static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    DPE_SCOPED(json_decrefp) json_t *root = json_loadb(bytes, n, flags, error);
+    json_t *root = json_loadb(bytes, n, flags, error);
     enum json_error_code code = root == NULL ? json_error_code(error) : json_error_unknown;
-    bool again = root != NULL
-                     ? numbers == NUMBERS_WRITTEN
-                     : code == json_error_numeric_overflow || code == json_error_invalid_syntax;
-    DPE_OWNED char *ended = again ? noticing_malloc(n + 1) : NULL;
+    if (root != NULL ||
+        (code != json_error_numeric_overflow && code != json_error_invalid_syntax)) {
+        return root;
+    }
+    DPE_OWNED char *ended = noticing_malloc(n + 1);
     if (ended == NULL) {
-        return json_incref(root);
+        return NULL;
     }
     memcpy(ended, bytes, n);
     ended[n] = '\0';
     DPE_SCOPED(dpe_text_free) struct dpe_text known = {0};
-    size_t foreign = numbers == NUMBERS_WRITTEN ? replace_escapes(ended) : 0;
-    foreign += put_known(&known, ended, n, numbers);
+    size_t foreign = put_known(&known, ended, n, exact);
     memory_failed = memory_failed || dpe_text_done(&known, NULL) != DPE_OK;
-    return foreign == 0 || memory_failed ? json_incref(root)
-                                         : json_loadb(known.bytes, known.n, flags, error);
+    return foreign == 0 || memory_failed ? NULL : json_loadb(known.bytes, known.n, flags, error);
 }
 
-static dpe_status parse(const char *where, const char *bytes, size_t n, enum numbers numbers,
-                        json_t **value, struct dpe_error *err)
+static dpe_status parse(const char *where, const char *bytes, size_t n, bool exact, json_t **value,
+                        struct dpe_error *err)
 {
     size_t bad = dpe_utf8_check(bytes, n);
     if (bad < n) {
@@ -185,7 +132,7 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, enum num
     pthread_once(&once, set_allocator);
     memory_failed = false;
     json_error_t error;
-    DPE_SCOPED(json_decrefp) json_t *root = load(bytes, n, numbers, &error);
+    DPE_SCOPED(json_decrefp) json_t *root = load(bytes, n, exact, &error);
     if (memory_failed) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
     }
@@ -207,19 +154,13 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, enum num
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err)
 {
-    return parse(where, bytes, n, NUMBERS, value, err);
+    return parse(where, bytes, n, false, value, err);
 }
 
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err)
 {
-    return parse(where, bytes, n, NUMBERS_EXACT, value, err);
-}
-
-dpe_status dpe_json_parse_written(const char *where, const char *bytes, size_t n, json_t **value,
-                                  struct dpe_error *err)
-{
-    return parse(where, bytes, n, NUMBERS_WRITTEN, value, err);
+    return parse(where, bytes, n, true, value, err);
 }
 
 dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err)

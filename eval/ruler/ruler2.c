@@ -230,7 +230,7 @@ static dpe_status read_line(const struct dpe_jsonl *lines, int64_t i,
 {
     const char *expected = "";
     DPE_SCOPED(json_decrefp) json_t *root = NULL;
-    DPE_TRY(dpe_jsonl_read(lines, i, false, &root, err));
+    DPE_TRY(dpe_jsonl_read(lines, i, &root, err));
     const dpe_status status = read(user, root, &expected, err);
     return status == DPE_BAD_DATA
                ? dpe_fail(err, status, "%s: line %lld: expected %s", dpe_jsonl_path(lines),

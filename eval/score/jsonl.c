@@ -2,6 +2,7 @@
 #include "eval/score/jsonl.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 #include "engine/text/json.h"
 
 enum { BLOCK = 1 << 20 };
-static const uint64_t max_line = UINT64_C(256) << 20;
+static const uint64_t max_line = UINT64_C(64) << 20;
 
 struct line {
     uint64_t offset, n;
@@ -133,7 +134,36 @@ const char *dpe_jsonl_path(const struct dpe_jsonl *jsonl)
     return jsonl->path;
 }
 
-dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, bool written, json_t **object,
+/* What an escape \\uXXXX at `bytes` stands for, 0 where there is none. */
+static unsigned long escaped_unit(const char *bytes)
+{
+    char digits[5] = "";
+    char *end = digits;
+    if (bytes[0] == '\\' && bytes[1] == 'u') {
+        memcpy(digits, bytes + 2, strnlen(bytes + 2, 4));
+    }
+    unsigned long unit = strtoul(digits, &end, 16);
+    return end == digits + 4 ? unit : 0;
+}
+
+/* Half of a surrogate pair, which Python's json takes, becomes U+FFFD, and U+0000 becomes U+0001,
+ * so that texts are C strings. Both are as long. */
+static void replace_escapes(char *bytes)
+{
+    for (char *at = strchr(bytes, '\\'); at != NULL && at[1] != '\0'; at = strchr(at, '\\')) {
+        unsigned long unit = escaped_unit(at);
+        if (unit >> 10 == 0xd800 >> 10 && escaped_unit(at + 6) >> 10 == 0xdc00 >> 10) {
+            at += 6;
+        } else if (unit >> 11 == 0xd800 >> 11) {
+            memcpy(at + 2, "fffd", 4);
+        } else if (strncmp(at, "\\u0000", 6) == 0) {
+            at[5] = '1';
+        }
+        at += 2;
+    }
+}
+
+dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, json_t **object,
                           struct dpe_error *err)
 {
     const struct line *line = jsonl->lines + i;
@@ -150,36 +180,54 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, bool written
         return dpe_fail(err, DPE_IO, "%s: %s", where.bytes,
                         errno != 0 ? strerror(errno) : "the file became shorter while it was read");
     }
-    return (written ? dpe_json_parse_written : dpe_json_parse)(where.bytes, bytes, (size_t)line->n,
-                                                               object, err);
+    bytes[line->n] = '\0';
+    replace_escapes(bytes);
+    return dpe_json_parse_exact(where.bytes, bytes, (size_t)line->n, object, err);
 }
 
 /* ------------------------------------------------------------------------------------- a line */
 
-bool dpe_jsonl_is_number(const json_t *value)
+static const char *after_mark(const json_t *value)
 {
-    return json_is_string(value) &&
-           strncmp(json_string_value(value), DPE_JSON_EXACT_MARK, strlen(DPE_JSON_EXACT_MARK)) == 0;
+    const char *text = json_string_value(value);
+    const size_t n = strlen(DPE_JSON_EXACT_MARK);
+    return text != NULL && strncmp(text, DPE_JSON_EXACT_MARK, n) == 0 ? text + n : NULL;
 }
 
-const char *dpe_jsonl_text(const json_t *value)
+bool dpe_jsonl_is_number(const json_t *value)
 {
-    return dpe_jsonl_is_number(value) ? json_string_value(value) + strlen(DPE_JSON_EXACT_MARK)
-           : json_is_string(value)    ? json_string_value(value)
-                                      : "";
+    return json_is_number(value) || after_mark(value) != NULL;
+}
+
+bool dpe_jsonl_is_text(const json_t *value)
+{
+    return json_is_string(value) || json_is_number(value);
+}
+
+const char *dpe_jsonl_text(const json_t *value, char number[DPE_JSONL_NUMBER])
+{
+    const char *exact = after_mark(value);
+    number[0] = '\0';
+    if (json_is_integer(value)) {
+        snprintf(number, DPE_JSONL_NUMBER, "%lld", (long long)json_integer_value(value));
+    }
+    for (int digits = 15; json_is_real(value) && digits <= 17; digits++) {
+        snprintf(number, DPE_JSONL_NUMBER, "%.*g", digits, json_real_value(value));
+        digits = strtod(number, NULL) == json_real_value(value) ? 17 : digits;
+    }
+    return exact != NULL ? exact : json_is_string(value) ? json_string_value(value) : number;
 }
 
 const char *dpe_jsonl_kind(const json_t *value)
 {
-    if (dpe_jsonl_is_number(value)) {
-        return strpbrk(dpe_jsonl_text(value), ".eENI") != NULL ? "a number" : "a whole number";
-    }
-    return value == NULL           ? "nothing"
-           : json_is_string(value) ? "a string"
-           : json_is_object(value) ? "an object"
-           : json_is_array(value)  ? "a list"
-           : json_is_null(value)   ? "null"
-                                   : "true or false";
+    return value == NULL                ? "nothing"
+           : json_is_integer(value)     ? "a whole number"
+           : dpe_jsonl_is_number(value) ? "a number"
+           : json_is_string(value)      ? "a string"
+           : json_is_object(value)      ? "an object"
+           : json_is_array(value)       ? "a list"
+           : json_is_null(value)        ? "null"
+                                        : "true or false";
 }
 
 size_t dpe_jsonl_entries(const json_t *value)

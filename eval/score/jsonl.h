@@ -4,7 +4,7 @@
  * Used inside eval/ only.
  *
  * A file is opened once (where its lines are is noted, a line is read on request), so a
- * file may be larger than memory. Lines of white space are passed over. A line has at most 256 MiB.
+ * file may be larger than memory. Lines of white space are passed over. A line has at most 64 MiB.
  */
 #ifndef DPE_JSONL_H
 #define DPE_JSONL_H
@@ -25,16 +25,19 @@ int64_t dpe_jsonl_size(const struct dpe_jsonl *jsonl);
 /** 1-based number in the file of line i (0 ≤ i < size). */
 int64_t dpe_jsonl_number(const struct dpe_jsonl *jsonl, int64_t i);
 const char *dpe_jsonl_path(const struct dpe_jsonl *jsonl);
-/** Line i as an object, a new reference; `written`: its numbers are texts (dpe_json_parse_written).
- *  Thread-safe. Errors, which name file and line: DPE_BAD_DATA (not UTF-8, not an object, a key
- *  twice, longer than the limit), DPE_IO (the file changed), DPE_NO_MEMORY. */
-dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, bool written, json_t **object,
+/** Line i as an object, a new reference; dpe_json_parse_exact, and U+0000 in a text is U+0001, so
+ *  that all are C strings. Thread-safe. Errors, which name file and line: DPE_BAD_DATA (not UTF-8,
+ *  not an object, a key twice, longer than the limit), DPE_IO (the file changed), DPE_NO_MEMORY. */
+dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, json_t **object,
                           struct dpe_error *err);
 
-/* Of values of a line that is written so. */
 bool dpe_jsonl_is_number(const json_t *value);
-/** A string's text, or a number as it is written, borrowed; "" of anything else. */
-const char *dpe_jsonl_text(const json_t *value);
+/** Whether it is a string or a number. */
+bool dpe_jsonl_is_text(const json_t *value);
+enum { DPE_JSONL_NUMBER = 40 };
+/** A string's text, borrowed, or a number's, in `number` in the fewest digits that read back; "" of
+ * anything else. */
+const char *dpe_jsonl_text(const json_t *value, char number[DPE_JSONL_NUMBER]);
 /** "a string", "a list", … for messages; of NULL "nothing". */
 const char *dpe_jsonl_kind(const json_t *value);
 /** Entries of a list, 1 of any other value, which is its own entry. */

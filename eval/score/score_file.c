@@ -190,7 +190,7 @@ static dpe_status check_references(const char *name, const json_t *value,
     }
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = dpe_jsonl_entry(value, i);
-        if (number ? !dpe_jsonl_is_number(entry) : !json_is_string(entry)) {
+        if (number ? !dpe_jsonl_is_number(entry) : !dpe_jsonl_is_text(entry)) {
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %s, found %s", name,
                             number ? "a number" : "a string or a list of strings",
                             dpe_jsonl_kind(entry));
@@ -213,7 +213,7 @@ static enum outcome score_line(const json_t *line, const struct dpe_score_option
     }
     const json_t *prediction = json_object_get(line, predicted);
     const json_t *references = json_object_get(line, name);
-    if (!json_is_string(prediction) || dpe_jsonl_is_number(prediction)) {
+    if (!json_is_string(prediction)) {
         dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", predicted,
                  dpe_jsonl_kind(prediction));
         return BAD;
@@ -229,11 +229,14 @@ static enum outcome score_line(const json_t *line, const struct dpe_score_option
     }
     const size_t n = dpe_jsonl_entries(references);
     DPE_OWNED char **texts = NULL;
-    if (DPE_NEW(&texts, n, err, "no memory for references") != DPE_OK) {
+    DPE_OWNED char(*numbers)[DPE_JSONL_NUMBER] = NULL;
+    if (DPE_NEW(&texts, n, err, "no memory for references") != DPE_OK ||
+        DPE_NEW(&numbers, n, err, "no memory for references") != DPE_OK) {
         return FAILED;
     }
     for (size_t i = 0; i < n; i++) {
-        texts[i] = (char *)(uintptr_t)dpe_jsonl_text(dpe_jsonl_entry(references, i));
+        const char *reference = dpe_jsonl_text(dpe_jsonl_entry(references, i), numbers[i]);
+        texts[i] = (char *)(uintptr_t)reference;
     }
     *score = options->rule(text, texts, n);
     if (isnan(*score)) {
@@ -271,7 +274,7 @@ static void score_one(struct pass *pass, int64_t i)
 {
     struct dpe_error err = {0};
     DPE_SCOPED(json_decrefp) json_t *line = NULL;
-    const dpe_status status = dpe_jsonl_read(pass->jsonl, i, true, &line, &err);
+    const dpe_status status = dpe_jsonl_read(pass->jsonl, i, &line, &err);
     enum outcome outcome = status == DPE_BAD_DATA ? NO_OBJECT : FAILED;
     if (status == DPE_OK) {
         outcome = score_line(line, pass->options, pass->scores + i, &err);

@@ -45,13 +45,14 @@ static const char *context(const json_t *record)
 
 static const char *text_of(const json_t *record, const char *name)
 {
-    return dpe_jsonl_text(json_object_get(record, name));
+    const char *text = json_string_value(json_object_get(record, name));
+    return text != NULL ? text : "";
 }
 
 static dpe_status want_string(const json_t *record, const char *name, struct dpe_error *err)
 {
     const json_t *value = json_object_get(record, name);
-    return json_is_string(value) && !dpe_jsonl_is_number(value)
+    return json_is_string(value)
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", name,
                           dpe_jsonl_kind(value));
@@ -68,7 +69,7 @@ static dpe_status want_texts(const json_t *record, const char *name, size_t leas
     }
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = dpe_jsonl_entry(value, i);
-        if (!json_is_string(entry)) {
+        if (!dpe_jsonl_is_text(entry)) {
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected strings or numbers, found %s",
                             name, dpe_jsonl_kind(entry));
         }
@@ -76,22 +77,25 @@ static dpe_status want_texts(const json_t *record, const char *name, size_t leas
     return DPE_OK;
 }
 
-/* Entry i of a field that may be one value. */
-static const char *entry(const json_t *record, const char *name, size_t i)
+/* Entry i of a field that may be one value; `number` as dpe_jsonl_text. */
+static const char *entry(const json_t *record, const char *name, size_t i,
+                         char number[DPE_JSONL_NUMBER])
 {
-    return dpe_jsonl_text(dpe_jsonl_entry(json_object_get(record, name), i));
+    return dpe_jsonl_text(dpe_jsonl_entry(json_object_get(record, name), i), number);
 }
 
 /* Letter of the right option: named beside it, or its place among the options; '\0': neither. */
 static char right_letter(const json_t *record)
 {
-    const char *letter = entry(record, "answer", 1);
+    char numbers[2][DPE_JSONL_NUMBER];
+    const char *letter = entry(record, "answer", 1, numbers[1]);
+    const char *answer = entry(record, "answer", 0, numbers[0]);
     if (json_array_size(json_object_get(record, "answer")) == 2 && strlen(letter) == 1 &&
         strchr("ABCD", letter[0]) != NULL) {
         return letter[0];
     }
     for (size_t i = 0; i < 4; i++) {
-        if (strcmp(entry(record, "options", i), entry(record, "answer", 0)) == 0) {
+        if (strcmp(entry(record, "options", i, numbers[1]), answer) == 0) {
             return "ABCD"[i];
         }
     }
@@ -147,7 +151,7 @@ static dpe_status check_record(const struct source *source, const json_t *record
 static dpe_status read_record(const struct source *source, int64_t line, json_t **record,
                               struct dpe_error *err)
 {
-    DPE_TRY(dpe_jsonl_read(source->jsonl, line, true, record, err));
+    DPE_TRY(dpe_jsonl_read(source->jsonl, line, record, err));
     dpe_status status = check_record(source, *record, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "%s: line %lld", dpe_jsonl_path(source->jsonl),
@@ -172,14 +176,14 @@ static void write_prompt(const struct source *source, const json_t *record, stru
         return;
     }
     bool choice = task->references == DPE_REFERENCES_PAIR;
-    char beginning[48];
+    char beginning[48], options[4][DPE_JSONL_NUMBER];
     const struct dpe_phrase_value values[] = {
         {"context", text_of(record, context(record))},
         {"input", text_of(record, "input")},
-        {"option_a", choice ? entry(record, "options", 0) : ""},
-        {"option_b", choice ? entry(record, "options", 1) : ""},
-        {"option_c", choice ? entry(record, "options", 2) : ""},
-        {"option_d", choice ? entry(record, "options", 3) : ""},
+        {"option_a", choice ? entry(record, "options", 0, options[0]) : ""},
+        {"option_b", choice ? entry(record, "options", 1, options[1]) : ""},
+        {"option_c", choice ? entry(record, "options", 2, options[2]) : ""},
+        {"option_d", choice ? entry(record, "options", 3, options[3]) : ""},
         {NULL, NULL},
     };
     dpe_text_put(text, "%s", shared->frame.before);
@@ -231,7 +235,8 @@ static dpe_status take_references(const struct source *source, const json_t *rec
     DPE_TRY(DPE_NEW(&sample->references, n, err, "no memory for references"));
     for (size_t i = 0; i < n; i++) {
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
-        sample->references[i] = strdup(pair && i == 1 ? letter : entry(record, name, i));
+        char number[DPE_JSONL_NUMBER];
+        sample->references[i] = strdup(pair && i == 1 ? letter : entry(record, name, i, number));
         sample->n_references = i + 1;
         DPE_TRY(DPE_MADE(sample->references[i], err, "no memory for references"));
     }
