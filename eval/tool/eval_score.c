@@ -1,11 +1,8 @@
 /* dpe-eval score: predictions of other programs, by the benchmarks' own rules. Their files are
  * found in the layouts in which they are published: in a folder, in folders of models, in folders
  * of tasks that hold folders of models. */
-#ifndef _XOPEN_SOURCE
-#define _XOPEN_SOURCE 700 /* nftw */
-#endif
+#include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +28,6 @@ struct score_found {
 struct score_files {
     struct score_found *at; /* [n] by label, then path */
     size_t n;
-    struct dpe_error *err; /* of what went wrong, while it is made */
 };
 
 enum { MAX_DEPTH = 4, MAX_FILES = 10000 };
@@ -69,34 +65,54 @@ static dpe_status no_task(const char *path, const char *suite, struct dpe_error 
                     path, suite);
 }
 
-/* Of the walk that is going on, as nftw hands nothing on. */
-static struct score_files *walked;
-static size_t walked_from; /* where paths go on behind the folder */
-
-static int visit(const char *path, const struct stat *info, int type, struct FTW *place)
+static int no_dot(const struct dirent *entry)
 {
-    const size_t n = strlen(path);
-    (void)info;
-    if (strstr(path + walked_from, "/.") != NULL || place->level > MAX_DEPTH + 1) {
-        return DPE_OK;
-    }
-    if (type == FTW_DNR || type == FTW_NS) {
-        return (int)dpe_fail_errno(walked->err, errno, path, "cannot be read");
-    }
-    if ((type != FTW_F && type != FTW_SLN) || n <= 6 || strcmp(path + n - 6, ".jsonl") != 0) {
-        return DPE_OK;
-    }
-    if (walked->n == MAX_FILES) {
-        return (int)dpe_fail(walked->err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
-    }
-    DPE_TRY(DPE_ROOM(&walked->at, walked->n, walked->err, "no memory for a list of files"));
-    walked->at[walked->n] = (struct score_found){.path = strdup(path)};
-    return (int)DPE_MADE(walked->at[walked->n++].path, walked->err,
-                         "no memory for a list of files");
+    return entry->d_name[0] != '.';
 }
 
-/* Label and task of a file that was found. */
-static dpe_status classify(const char *suite, const struct dpe_score_task *only,
+static dpe_status see_folder(struct score_files *files, const char *folder, int depth,
+                             struct dpe_error *err);
+
+static dpe_status see_entry(struct score_files *files, const char *folder, const char *name,
+                            int depth, struct dpe_error *err)
+{
+    const size_t n = strlen(name);
+    DPE_OWNED char *path = dpe_join(folder, "/", name);
+    DPE_TRY(DPE_MADE(path, err, "no memory for a list of files"));
+    if (dpe_is_folder(path)) {
+        return depth < MAX_DEPTH ? see_folder(files, path, depth + 1, err) : DPE_OK;
+    }
+    if (n <= 6 || strcmp(name + n - 6, ".jsonl") != 0) {
+        return DPE_OK;
+    }
+    if (files->n == MAX_FILES) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
+    }
+    DPE_TRY(DPE_ROOM(&files->at, files->n, err, "no memory for a list of files"));
+    files->at[files->n++] = (struct score_found){.path = path};
+    path = NULL;
+    return DPE_OK;
+}
+
+/* Links are followed, to as many names as a folder has; the depth ends those to a folder above. */
+static dpe_status see_folder(struct score_files *files, const char *folder, int depth,
+                             struct dpe_error *err)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, no_dot, alphasort);
+    dpe_status status = n < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : DPE_OK;
+    for (int i = 0; i < n; i++) {
+        if (status == DPE_OK) {
+            status = see_entry(files, folder, entries[i]->d_name, depth, err);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* Label and task of a file that was found; `from`: where its path goes on behind the folder. */
+static dpe_status classify(const char *suite, const struct dpe_score_task *only, size_t from,
                            struct score_found *found, struct dpe_error *err)
 {
     const char *name = dpe_last_part(found->path);
@@ -104,8 +120,7 @@ static dpe_status classify(const char *suite, const struct dpe_score_task *only,
     const struct dpe_score_task *of_folder = NULL;
     struct dpe_text label = {0};
     dpe_text_put_bytes(&label, "", 0);
-    for (const char *part = found->path + walked_from + 1, *end = NULL; part < name;
-         part = end + 1) {
+    for (const char *part = found->path + from, *end = NULL; part < name; part = end + 1) {
         char folder[256];
         end = strchr(part, '/');
         snprintf(folder, sizeof folder, "%.*s", (int)(end - part), part);
@@ -126,7 +141,7 @@ static int by_label(const void *a, const void *b)
 {
     const struct score_found *x = a;
     const struct score_found *y = b;
-    int order = x->label != NULL && y->label != NULL ? strcmp(x->label, y->label) : 0;
+    int order = strcmp(x->label, y->label);
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
@@ -173,23 +188,13 @@ static dpe_status find_files(const char *suite, const struct dpe_score_task *onl
                              struct dpe_error *err)
 {
     size_t kept = 0;
-    *files = (struct score_files){.err = err};
-    walked = files;
-    walked_from = strlen(folder);
-    while (walked_from > 1 && folder[walked_from - 1] == '/') {
-        walked_from--;
-    }
-    const int walk = nftw(folder, visit, MAX_DEPTH + 2, 0);
-    walked = NULL;
-    DPE_TRY(walk < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : (dpe_status)walk);
-    if (files->n > 0) {
-        qsort(files->at, files->n, sizeof *files->at, by_label);
-    }
+    *files = (struct score_files){0};
+    DPE_TRY(see_folder(files, folder, 0, err));
     for (size_t i = 0; i < files->n; i++) {
         const struct score_found moved = files->at[i];
         files->at[i] = (struct score_found){0};
         files->at[kept] = moved;
-        const dpe_status status = classify(suite, only, &files->at[kept], err);
+        const dpe_status status = classify(suite, only, strlen(folder) + 1, &files->at[kept], err);
         DPE_TRY(status == DPE_BAD_DATA && skip_bad ? DPE_OK : status);
         if (status == DPE_OK) {
             kept++;
