@@ -26,6 +26,10 @@ struct score_found {
     bool extra;
 };
 struct score_files {
+    const char *suite;
+    const struct dpe_score_task *only; /* the task of all, else NULL */
+    bool skip_bad;
+    size_t from;            /* where paths go on behind the folder */
     struct score_found *at; /* [n] by label, then path */
     size_t n;
 };
@@ -65,6 +69,38 @@ static dpe_status no_task(const char *path, const char *suite, struct dpe_error 
                     path, suite);
 }
 
+static void free_found(struct score_found *found)
+{
+    free(found->path);
+    free(found->label);
+}
+
+/* Label and task of a file that was found. */
+static dpe_status classify(const struct score_files *files, struct score_found *found,
+                           struct dpe_error *err)
+{
+    const char *name = dpe_last_part(found->path);
+    const struct dpe_score_task *own = dpe_score_task_of_file(files->suite, name);
+    const struct dpe_score_task *of_folder = NULL;
+    struct dpe_text label = {0};
+    dpe_text_put_bytes(&label, "", 0);
+    for (const char *part = found->path + files->from, *end = NULL; part < name; part = end + 1) {
+        char folder[256];
+        end = strchr(part, '/');
+        snprintf(folder, sizeof folder, "%.*s", (int)(end - part), part);
+        const struct dpe_score_task *task = task_named(files->suite, folder);
+        of_folder = task != NULL ? task : of_folder;
+        if (task == NULL) {
+            dpe_text_put(&label, "%s%s", label.n > 0 ? "/" : "", folder);
+        }
+    }
+    found->label = label.bytes;
+    DPE_TRY(dpe_text_done(&label, err));
+    found->task = files->only != NULL ? files->only : own != NULL ? own : of_folder;
+    found->rest = own != NULL && own == found->task ? rest_of(name, own->name) : 0;
+    return found->task != NULL ? DPE_OK : no_task(found->path, files->suite, err);
+}
+
 static int no_dot(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -89,8 +125,16 @@ static dpe_status see_entry(struct score_files *files, const char *folder, const
         return dpe_fail(err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
     }
     DPE_TRY(DPE_ROOM(&files->at, files->n, err, "no memory for a list of files"));
-    files->at[files->n++] = (struct score_found){.path = path};
+    struct score_found *found = &files->at[files->n++];
+    *found = (struct score_found){.path = path};
     path = NULL;
+    const dpe_status status = classify(files, found, err);
+    if (status != DPE_BAD_DATA || !files->skip_bad) {
+        return status;
+    }
+    dpe_log_warning("%s", err->text);
+    free_found(found);
+    files->n--;
     return DPE_OK;
 }
 
@@ -109,32 +153,6 @@ static dpe_status see_folder(struct score_files *files, const char *folder, int 
     }
     free(entries);
     return status;
-}
-
-/* Label and task of a file that was found; `from`: where its path goes on behind the folder. */
-static dpe_status classify(const char *suite, const struct dpe_score_task *only, size_t from,
-                           struct score_found *found, struct dpe_error *err)
-{
-    const char *name = dpe_last_part(found->path);
-    const struct dpe_score_task *own = dpe_score_task_of_file(suite, name);
-    const struct dpe_score_task *of_folder = NULL;
-    struct dpe_text label = {0};
-    dpe_text_put_bytes(&label, "", 0);
-    for (const char *part = found->path + from, *end = NULL; part < name; part = end + 1) {
-        char folder[256];
-        end = strchr(part, '/');
-        snprintf(folder, sizeof folder, "%.*s", (int)(end - part), part);
-        const struct dpe_score_task *task = task_named(suite, folder);
-        of_folder = task != NULL ? task : of_folder;
-        if (task == NULL) {
-            dpe_text_put(&label, "%s%s", label.n > 0 ? "/" : "", folder);
-        }
-    }
-    found->label = label.bytes;
-    DPE_TRY(dpe_text_done(&label, err));
-    found->task = only != NULL ? only : own != NULL ? own : of_folder;
-    found->rest = own != NULL && own == found->task ? rest_of(name, own->name) : 0;
-    return found->task != NULL ? DPE_OK : no_task(found->path, suite, err);
 }
 
 static int by_label(const void *a, const void *b)
@@ -162,13 +180,6 @@ static void find_extras(struct score_files *files)
     }
 }
 
-static void free_found(struct score_found *found)
-{
-    free(found->path);
-    free(found->label);
-    *found = (struct score_found){0};
-}
-
 static void free_files(struct score_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -183,33 +194,16 @@ static void free_files(struct score_files *files)
  * with the shortest rest after the task's name are extra, and named in a warning. A file without a
  * task is DPE_BAD_DATA, or with skip_bad left out with a warning; no file is DPE_NO_INPUT, or
  * DPE_BAD_DATA when some were left out. Free with free_files, also after failures. */
-static dpe_status find_files(const char *suite, const struct dpe_score_task *only,
-                             const char *folder, bool skip_bad, struct score_files *files,
-                             struct dpe_error *err)
+static dpe_status find_files(struct score_files *files, const char *folder, struct dpe_error *err)
 {
-    size_t kept = 0;
-    *files = (struct score_files){0};
+    files->from = strlen(folder) + 1;
     DPE_TRY(see_folder(files, folder, 0, err));
-    for (size_t i = 0; i < files->n; i++) {
-        const struct score_found moved = files->at[i];
-        files->at[i] = (struct score_found){0};
-        files->at[kept] = moved;
-        const dpe_status status = classify(suite, only, strlen(folder) + 1, &files->at[kept], err);
-        DPE_TRY(status == DPE_BAD_DATA && skip_bad ? DPE_OK : status);
-        if (status == DPE_OK) {
-            kept++;
-        } else {
-            dpe_log_warning("%s", err->text);
-            free_found(&files->at[kept]);
-        }
-    }
-    files->n = kept;
-    if (kept == 0) {
-        return dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
+    if (files->n == 0) {
+        return dpe_fail(err, files->skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
                         "%s: expected .jsonl files%s, found none", folder,
-                        skip_bad ? " of tasks" : "");
+                        files->skip_bad ? " of tasks" : "");
     }
-    qsort(files->at, kept, sizeof *files->at, by_label);
+    qsort(files->at, files->n, sizeof *files->at, by_label);
     find_extras(files);
     return DPE_OK;
 }
@@ -522,8 +516,10 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
 static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
 {
     const struct score_arguments *args = scoring->args;
-    DPE_SCOPED(free_files) struct score_files files = {0};
-    DPE_TRY(find_files(args->suite, scoring->only, args->predictions, args->skip_bad, &files, err));
+    DPE_SCOPED(free_files)
+    struct score_files files = {
+        .suite = args->suite, .only = scoring->only, .skip_bad = args->skip_bad};
+    DPE_TRY(find_files(&files, args->predictions, err));
     for (size_t i = 0; i < files.n; i++) {
         const struct score_found *file = &files.at[i];
         DPE_TRY(dpe_signals_poll(NULL, err));
