@@ -156,12 +156,13 @@ json_t *dpe_gguf_strings(const struct dpe_gguf *gguf, struct dpe_json_reader *re
         const size_t n = (size_t)dpe_load_u64(array->bytes + at, 8);
         const char *text = (const char *)array->bytes + at + 8;
         at += 8 + n;
-        if (memchr(text, '\0', n) != NULL ||
-            json_array_append_new(strings, json_stringn(text, n)) != 0) {
+        if (memchr(text, '\0', n) != NULL || dpe_utf8_check(text, n) != n) {
             char what[80];
             snprintf(what, sizeof what, "strings of UTF-8 without NUL, which number %llu is not",
                      (unsigned long long)i);
             dpe_json_expected(reader, key, what);
+        } else if (json_array_append_new(strings, json_stringn(text, n)) != 0) {
+            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
         }
     }
     return strings;

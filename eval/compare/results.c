@@ -201,12 +201,15 @@ static void name_axes(struct dpe_results *results, const char *const *categories
     for (int b = 0; b < results->n_positions; b++) {
         r->position[b] = INT64_C(1) << b;
     }
-    for (int64_t at = 0; at < results->n_methods * n; at++) {
-        const int64_t l = at % n_lengths;
-        const int64_t c = at % n / n_lengths;
+    for (int64_t c = 0; c < r->n[DPE_SUITE_CATEGORY]; c++) {
         ((const char **)(uintptr_t)r->category)[c] = categories[c];
+    }
+    for (int64_t l = 0; l < n_lengths && n > 0; l++) {
         r->category_length[l] = lengths[l];
-        r->category_mean[at] = category_mean(results, (int)(at / n), categories[c], lengths[l]);
+    }
+    for (int64_t at = 0; at < results->n_methods * n; at++) {
+        r->category_mean[at] = category_mean(results, (int)(at / n), categories[at % n / n_lengths],
+                                             lengths[at % n_lengths]);
     }
 }
 

@@ -67,9 +67,15 @@ dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, const char *cons
                                      int64_t *n, struct dpe_error *err)
 {
     struct dpe_ruler2_questions *questions = &ruler2->questions;
-    for (int i = 0; i < 2 && questions->texts[i] == NULL; i++) {
-        json_t *to[] = {questions->texts[i] = json_array(), questions->letters[i] = json_array()};
-        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[i], read_question, to, err));
+    for (int i = 0; i < 2; i++) {
+        json_auto_t *texts = json_array();
+        json_auto_t *letters = json_array();
+        json_t *to[] = {texts, letters};
+        if (questions->texts[i] == NULL) {
+            DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, files[i], read_question, to, err));
+            questions->texts[i] = json_incref(texts);
+            questions->letters[i] = json_incref(letters);
+        }
     }
     *n = (int64_t)json_array_size(questions->texts[0]);
     return DPE_OK;

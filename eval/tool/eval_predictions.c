@@ -34,15 +34,27 @@ static json_t *references(const struct file *file, const struct dpe_sample *samp
     return json_incref(list ? all : json_array_get(all, 0));
 }
 
-/* What each format calls the number of a sample, its answer and its references, as its evaluation
- * reads them. RULER's has the prompt too, and both RULERs' a length. */
-static const struct {
-    const char *index, *answer, *references;
-} names[] = {
-    [DPE_RECORD_RULER] = {"index", "pred", "outputs"},
-    [DPE_RECORD_INFINITEBENCH] = {"id", "prediction", "ground_truth"},
-    [DPE_RECORD_RULER2] = {"index", "generation", "expected_answer"},
-};
+/* A line of a file as its evaluation reads it; NULL: no memory, or a text that is not UTF-8. */
+static json_t *line_of(const struct file *file, const struct dpe_row *row,
+                       const struct dpe_sample *sample, const struct dpe_text *prompt)
+{
+    const json_int_t index = row->sample;
+    const json_int_t length = (json_int_t)sample->prompt.n;
+    const char *answer = row->text == NULL ? "" : row->text;
+    json_t *right = references(file, sample);
+    switch (file->format) {
+    case DPE_RECORD_RULER:
+        return json_pack("{s:I, s:s, s:s%, s:o, s:{}, s:i, s:I}", "index", index, "pred", answer,
+                         "input", prompt->n > 0 ? prompt->bytes : "", prompt->n, "outputs", right,
+                         "others", "truncation", -1, "length", length + sample->max_new);
+    case DPE_RECORD_RULER2:
+        return json_pack("{s:I, s:s, s:o, s:I}", "index", index, "generation", answer,
+                         "expected_answer", right, "length", length);
+    default:
+        return json_pack("{s:I, s:s, s:o}", "id", index, "prediction", answer, "ground_truth",
+                         right);
+    }
+}
 
 static dpe_status write_row(const struct file *file, const struct dpe_row *row,
                             struct dpe_new_file *out, struct dpe_error *err)
@@ -50,21 +62,9 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row,
     DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
-    const bool ruler = file->format == DPE_RECORD_RULER;
-    DPE_TRY(dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err));
-    const int64_t length = (int64_t)sample.prompt.n + (ruler ? sample.max_new : 0);
-    json_t *input = ruler ? json_stringn(prompt.n > 0 ? prompt.bytes : "", prompt.n) : NULL;
-    json_t *others = ruler ? json_object() : NULL;
-    json_t *truncation = ruler ? json_integer(-1) : NULL;
-    json_t *tokens = file->format != DPE_RECORD_INFINITEBENCH ? json_integer(length) : NULL;
-    DPE_TRY(dpe_jsonl_append(
-        &line,
-        json_pack("{s:I, s:s, s:o*, s:o, s:o*, s:o*, s:o*}", names[file->format].index,
-                  (json_int_t)row->sample, names[file->format].answer,
-                  row->text == NULL ? "" : row->text, "input", input,
-                  names[file->format].references, references(file, &sample), "others", others,
-                  "truncation", truncation, "length", tokens),
-        err));
+    DPE_TRY(dpe_task_sample(&file->task->task, row->sample, &sample,
+                            file->format == DPE_RECORD_RULER ? &prompt : NULL, err));
+    DPE_TRY(dpe_jsonl_append(&line, line_of(file, row, &sample, &prompt), err));
     return dpe_new_file_write(out, line.bytes, line.n, err);
 }
 
@@ -162,7 +162,7 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
     }
     return access(there ? path : parent, W_OK | X_OK) == 0
                ? DPE_OK
-               : dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+               : dpe_fail(err, there || errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
                           "%s: cannot be written: %s", path, strerror(errno));
 }
 

@@ -1,11 +1,8 @@
 /* dpe-eval score: predictions of other programs, by the benchmarks' own rules. Their files are
  * found in the layouts in which they are published: in a folder, in folders of models, in folders
  * of tasks that hold folders of models. */
-#ifndef _XOPEN_SOURCE
-#define _XOPEN_SOURCE 700 /* nftw */
-#endif
+#include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +26,12 @@ struct score_found {
     bool extra;
 };
 struct score_files {
+    const char *suite;
+    const struct dpe_score_task *only; /* the task of all, else NULL */
+    bool skip_bad;
+    size_t from;            /* where paths go on behind the folder */
     struct score_found *at; /* [n] by label, then path */
     size_t n;
-    struct dpe_error *err; /* of what went wrong, while it is made */
 };
 
 enum { MAX_DEPTH = 4, MAX_FILES = 10000 };
@@ -69,47 +69,26 @@ static dpe_status no_task(const char *path, const char *suite, struct dpe_error 
                     path, suite);
 }
 
-/* Of the walk that is going on, as nftw hands nothing on. */
-static struct score_files *walked;
-static size_t walked_from; /* where paths go on behind the folder */
-
-static int visit(const char *path, const struct stat *info, int type, struct FTW *place)
+static void free_found(struct score_found *found)
 {
-    const size_t n = strlen(path);
-    (void)info;
-    if (strstr(path + walked_from, "/.") != NULL || place->level > MAX_DEPTH + 1) {
-        return DPE_OK;
-    }
-    if (type == FTW_DNR || type == FTW_NS) {
-        return (int)dpe_fail_errno(walked->err, errno, path, "cannot be read");
-    }
-    if ((type != FTW_F && type != FTW_SLN) || n <= 6 || strcmp(path + n - 6, ".jsonl") != 0) {
-        return DPE_OK;
-    }
-    if (walked->n == MAX_FILES) {
-        return (int)dpe_fail(walked->err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
-    }
-    DPE_TRY(DPE_ROOM(&walked->at, walked->n, walked->err, "no memory for a list of files"));
-    walked->at[walked->n] = (struct score_found){.path = strdup(path)};
-    return (int)DPE_MADE(walked->at[walked->n++].path, walked->err,
-                         "no memory for a list of files");
+    free(found->path);
+    free(found->label);
 }
 
 /* Label and task of a file that was found. */
-static dpe_status classify(const char *suite, const struct dpe_score_task *only,
-                           struct score_found *found, struct dpe_error *err)
+static dpe_status classify(const struct score_files *files, struct score_found *found,
+                           struct dpe_error *err)
 {
     const char *name = dpe_last_part(found->path);
-    const struct dpe_score_task *own = dpe_score_task_of_file(suite, name);
+    const struct dpe_score_task *own = dpe_score_task_of_file(files->suite, name);
     const struct dpe_score_task *of_folder = NULL;
     struct dpe_text label = {0};
     dpe_text_put_bytes(&label, "", 0);
-    for (const char *part = found->path + walked_from + 1, *end = NULL; part < name;
-         part = end + 1) {
+    for (const char *part = found->path + files->from, *end = NULL; part < name; part = end + 1) {
         char folder[256];
         end = strchr(part, '/');
         snprintf(folder, sizeof folder, "%.*s", (int)(end - part), part);
-        const struct dpe_score_task *task = task_named(suite, folder);
+        const struct dpe_score_task *task = task_named(files->suite, folder);
         of_folder = task != NULL ? task : of_folder;
         if (task == NULL) {
             dpe_text_put(&label, "%s%s", label.n > 0 ? "/" : "", folder);
@@ -117,16 +96,70 @@ static dpe_status classify(const char *suite, const struct dpe_score_task *only,
     }
     found->label = label.bytes;
     DPE_TRY(dpe_text_done(&label, err));
-    found->task = only != NULL ? only : own != NULL ? own : of_folder;
+    found->task = files->only != NULL ? files->only : own != NULL ? own : of_folder;
     found->rest = own != NULL && own == found->task ? rest_of(name, own->name) : 0;
-    return found->task != NULL ? DPE_OK : no_task(found->path, suite, err);
+    return found->task != NULL ? DPE_OK : no_task(found->path, files->suite, err);
+}
+
+static int no_dot(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static dpe_status see_folder(struct score_files *files, const char *folder, int depth,
+                             struct dpe_error *err);
+
+static dpe_status see_entry(struct score_files *files, const char *folder, const char *name,
+                            int depth, struct dpe_error *err)
+{
+    const size_t n = strlen(name);
+    DPE_OWNED char *path = dpe_join(folder, "/", name);
+    DPE_TRY(DPE_MADE(path, err, "no memory for a list of files"));
+    if (dpe_is_folder(path)) {
+        return depth < MAX_DEPTH ? see_folder(files, path, depth + 1, err) : DPE_OK;
+    }
+    if (n <= 6 || strcmp(name + n - 6, ".jsonl") != 0) {
+        return DPE_OK;
+    }
+    if (files->n == MAX_FILES) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
+    }
+    DPE_TRY(DPE_ROOM(&files->at, files->n, err, "no memory for a list of files"));
+    struct score_found *found = &files->at[files->n++];
+    *found = (struct score_found){.path = path};
+    path = NULL;
+    const dpe_status status = classify(files, found, err);
+    if (status != DPE_BAD_DATA || !files->skip_bad) {
+        return status;
+    }
+    dpe_log_warning("%s", err->text);
+    free_found(found);
+    files->n--;
+    return DPE_OK;
+}
+
+/* Links are followed, to as many names as a folder has; the depth ends those to a folder above. */
+static dpe_status see_folder(struct score_files *files, const char *folder, int depth,
+                             struct dpe_error *err)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, no_dot, alphasort);
+    dpe_status status = n < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : DPE_OK;
+    for (int i = 0; i < n; i++) {
+        if (status == DPE_OK) {
+            status = see_entry(files, folder, entries[i]->d_name, depth, err);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
 }
 
 static int by_label(const void *a, const void *b)
 {
     const struct score_found *x = a;
     const struct score_found *y = b;
-    int order = x->label != NULL && y->label != NULL ? strcmp(x->label, y->label) : 0;
+    int order = strcmp(x->label, y->label);
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
@@ -147,13 +180,6 @@ static void find_extras(struct score_files *files)
     }
 }
 
-static void free_found(struct score_found *found)
-{
-    free(found->path);
-    free(found->label);
-    *found = (struct score_found){0};
-}
-
 static void free_files(struct score_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -168,43 +194,16 @@ static void free_files(struct score_files *files)
  * with the shortest rest after the task's name are extra, and named in a warning. A file without a
  * task is DPE_BAD_DATA, or with skip_bad left out with a warning; no file is DPE_NO_INPUT, or
  * DPE_BAD_DATA when some were left out. Free with free_files, also after failures. */
-static dpe_status find_files(const char *suite, const struct dpe_score_task *only,
-                             const char *folder, bool skip_bad, struct score_files *files,
-                             struct dpe_error *err)
+static dpe_status find_files(struct score_files *files, const char *folder, struct dpe_error *err)
 {
-    size_t kept = 0;
-    *files = (struct score_files){.err = err};
-    walked = files;
-    walked_from = strlen(folder);
-    while (walked_from > 1 && folder[walked_from - 1] == '/') {
-        walked_from--;
-    }
-    const int walk = nftw(folder, visit, MAX_DEPTH + 2, 0);
-    walked = NULL;
-    DPE_TRY(walk < 0 ? dpe_fail_errno(err, errno, folder, "cannot be read") : (dpe_status)walk);
-    if (files->n > 0) {
-        qsort(files->at, files->n, sizeof *files->at, by_label);
-    }
-    for (size_t i = 0; i < files->n; i++) {
-        const struct score_found moved = files->at[i];
-        files->at[i] = (struct score_found){0};
-        files->at[kept] = moved;
-        const dpe_status status = classify(suite, only, &files->at[kept], err);
-        DPE_TRY(status == DPE_BAD_DATA && skip_bad ? DPE_OK : status);
-        if (status == DPE_OK) {
-            kept++;
-        } else {
-            dpe_log_warning("%s", err->text);
-            free_found(&files->at[kept]);
-        }
-    }
-    files->n = kept;
-    if (kept == 0) {
-        return dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
+    files->from = strlen(folder) + 1;
+    DPE_TRY(see_folder(files, folder, 0, err));
+    if (files->n == 0) {
+        return dpe_fail(err, files->skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
                         "%s: expected .jsonl files%s, found none", folder,
-                        skip_bad ? " of tasks" : "");
+                        files->skip_bad ? " of tasks" : "");
     }
-    qsort(files->at, kept, sizeof *files->at, by_label);
+    qsort(files->at, files->n, sizeof *files->at, by_label);
     find_extras(files);
     return DPE_OK;
 }
@@ -517,8 +516,10 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
 static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
 {
     const struct score_arguments *args = scoring->args;
-    DPE_SCOPED(free_files) struct score_files files = {0};
-    DPE_TRY(find_files(args->suite, scoring->only, args->predictions, args->skip_bad, &files, err));
+    DPE_SCOPED(free_files)
+    struct score_files files = {
+        .suite = args->suite, .only = scoring->only, .skip_bad = args->skip_bad};
+    DPE_TRY(find_files(&files, args->predictions, err));
     for (size_t i = 0; i < files.n; i++) {
         const struct score_found *file = &files.at[i];
         DPE_TRY(dpe_signals_poll(NULL, err));

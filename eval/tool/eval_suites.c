@@ -35,12 +35,11 @@ static const char *takers(unsigned takes, char text[128])
 /* An override by its name: as an option, and as a key after a suite's name. */
 static const struct entry {
     const char *name;
-    int takes;       /* DPE_SUITE_…, or EVERY */
-    size_t at, size; /* in struct dpe_suite_given, all zeros where it is not given */
-    bool number;     /* int64_t, else a text */
+    int takes;   /* DPE_SUITE_…, or EVERY */
+    size_t at;   /* in struct dpe_suite_given, 0 or NULL where it is not given */
+    bool number; /* int64_t, else a text */
 } entries[] = {
-#define MEMBER(name)                                                                               \
-    offsetof(struct dpe_suite_given, name), sizeof(((struct dpe_suite_given *)NULL)->name)
+#define MEMBER(name) offsetof(struct dpe_suite_given, name)
     {"samples", EVERY, MEMBER(samples), true},
     {"chat-template", DPE_SUITE_CHAT_TEMPLATE, MEMBER(chat_template), false},
     {"niah", DPE_SUITE_NEEDLES, MEMBER(niah), false},
@@ -63,8 +62,8 @@ static bool takes(const struct dpe_eval_suite *suite, const struct entry *entry)
 
 static bool given(const struct dpe_suite_given *of, const struct entry *entry)
 {
-    static const struct dpe_suite_given none = {0};
-    return memcmp((const char *)of + entry->at, &none, entry->size) != 0;
+    const void *value = (const char *)of + entry->at;
+    return entry->number ? *(const int64_t *)value != 0 : *(const char *const *)value != NULL;
 }
 
 /* Which is an option alone: a suite takes its parameters one by one. */
@@ -77,9 +76,15 @@ struct dpe_suite_given dpe_eval_overrides_of(const struct dpe_eval_arguments *ar
 {
     struct dpe_suite_given merged = args->suites[suite].own;
     for (const struct entry *entry = entries; entry < entries + N_ENTRIES; entry++) {
-        if (takes(&args->suites[suite], entry) && !given(&merged, entry)) {
-            memcpy((char *)&merged + entry->at, (const char *)&args->general + entry->at,
-                   entry->size);
+        const void *general = (const char *)&args->general + entry->at;
+        void *own = (char *)&merged + entry->at;
+        if (!takes(&args->suites[suite], entry) || given(&merged, entry)) {
+            continue;
+        }
+        if (entry->number) {
+            *(int64_t *)own = *(const int64_t *)general;
+        } else {
+            *(const char **)own = *(const char *const *)general;
         }
     }
     return merged;
@@ -124,16 +129,16 @@ static void take(struct dpe_command_line *state, struct dpe_eval_suite *suite,
                  const struct entry *entry, const char *value)
 {
     char option[64];
+    void *own = (char *)&suite->own + entry->at;
     snprintf(option, sizeof option, "--suite: %s: %s", suite->name, entry->name);
     if (given(&suite->own, entry)) {
         dpe_line_error(state, "%s is given twice", option);
     }
     if (!entry->number) {
-        memcpy((char *)&suite->own + entry->at, &value, sizeof value);
+        *(const char **)own = value;
         return;
     }
-    const int64_t number = dpe_parse_tokens(state, option, value, 1, DPE_MOST_COUNT);
-    memcpy((char *)&suite->own + entry->at, &number, sizeof number);
+    *(int64_t *)own = dpe_parse_tokens(state, option, value, 1, DPE_MOST_COUNT);
     if (suite->own.samples > EVAL_MAX_SAMPLES) {
         dpe_line_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES, value);
     }

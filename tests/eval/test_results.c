@@ -224,6 +224,13 @@ static void categories_are_means_of_tasks(void **state)
     assert_true(isnan(category_of(&world, 1, 0, 1)));
     assert_true(isnan(category_of(&world, 1, 2, 1)));
     assert_true(!isnan(category_of(&world, 1, 1, 1)));
+    /* Nor has a category a mean at a length where none of its tasks is. */
+    snprintf(world.suite.tasks[2].category, sizeof world.suite.tasks[2].category, "NIAH");
+    dpe_results_free(&world.results);
+    collect(&world);
+    assert_int_equal(r->n[DPE_SUITE_CATEGORY], 3);
+    assert_true(isnan(category_of(&world, 0, 1, 0)));
+    assert_true(!isnan(category_of(&world, 0, 1, 1)));
     /* Without categories there is the mean of all, of one task at several lengths nothing. */
     for (size_t t = 0; t < TASKS; t++) {
         world.suite.tasks[t].category[0] = '\0';

@@ -74,14 +74,23 @@ static void shards_open(void **state)
 static void shard_names_stay_in_the_folder(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "../x.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b", "x\\u0000.safetensors",
+    static const struct {
+        const char *name, *says;
+    } rows[] = {
+        {"../x.safetensors", "a file in the same folder"},
+        {"/etc/passwd", "a file in the same folder"},
+        {"a/b", "a file in the same folder"},
+        {"..", "a file in the same folder"},
+        {".", "a file in the same folder"},
+        {"", "a file in the same folder"},
+        {"a\\\\b", "a file in the same folder"},
+        {"x\\u0000.safetensors", "expected a string"},
     };
     struct model_folder folder = sharded_folder();
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        write_index(&folder, "lm_head.weight", names[i]);
-        expect_open(&folder, names[i], DPE_BAD_DATA, "model.safetensors.index.json: weight_map",
-                    "expected ");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        write_index(&folder, "lm_head.weight", rows[i].name);
+        expect_open(&folder, rows[i].name, DPE_BAD_DATA, "model.safetensors.index.json: weight_map",
+                    rows[i].says);
     }
     folder_remove(&folder);
 }
