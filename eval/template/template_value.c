@@ -82,9 +82,12 @@ struct value *dpe_template_dict_get(struct render *render, const struct pairs *p
                                     struct value key)
 {
     bool text = key.kind == KIND_STRING;
-    dpe_template_step(render, pairs->n / 16 + (text ? key.text.n / 64 : 0));
+    dpe_template_step(render, pairs->n / 16);
     for (size_t i = 0; i < pairs->n; i++) {
         struct value other = pairs->at[i].key;
+        if (text && other.kind == KIND_STRING && other.text.n == key.text.n) {
+            dpe_template_step(render, key.text.n / 64);
+        }
         if (text ? other.kind == KIND_STRING && dpe_span_equal(other.text, key.text)
                  : dpe_template_equal(render, other, key)) {
             return &pairs->at[i].value;

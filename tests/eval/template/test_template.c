@@ -227,6 +227,7 @@ static void test_work(void **state)
         "{{ ['x'] | map(attribute=f) | first }}{% endfor %}",
         "{% set j = joiner() %}{% for i in range(9999) %}{{ j(**d) }}{% endfor %}",
     };
+        "{% set k = 'a' * 6400 ~ 'x' %}{% for i in range(999) %}{{ long[k] }}{% endfor %}",
     static const char walk[] =
         "{% for i in range(n) %}{{ t[i] }}{{ t[-i - 1] if i % 500 == 0 }}{% endfor %}"
         "{% for i in range(999) %}{{ u[i] }}{{ u[-i - 1] if i % 500 == 0 }}{% endfor %}";
@@ -248,6 +249,15 @@ static void test_work(void **state)
         json_object_set_new(many_names, name, json_integer(i));
     }
     json_object_set_new(variables, "d", many_names);
+    /* Keys of one length, which differ at their ends. */
+    json_t *long_names = json_object();
+    memset(text, 'a', 6400);
+    text[6401] = '\0';
+    for (int i = 0; i < 20; i++) {
+        text[6400] = (char)('A' + i);
+        json_object_set_new(long_names, text, json_integer(i));
+    }
+    json_object_set_new(variables, "long", long_names);
     (void)state;
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
         struct dpe_text out = {0};
