@@ -258,6 +258,20 @@ int dpe_template_order(struct dpe_span a, struct dpe_span b)
     return order != 0 ? (order > 0) - (order < 0) : (a.n > b.n) - (a.n < b.n);
 }
 
+/* Whole numbers that are the same as doubles, which are beside 0 on the side of `sign`. */
+static int compare_whole(struct value a, struct value b, double sign)
+{
+    int order = (a.kind == KIND_DIGITS) - (b.kind == KIND_DIGITS);
+    if (a.kind != KIND_DIGITS && b.kind != KIND_DIGITS) {
+        return (a.integer > b.integer) - (a.integer < b.integer);
+    }
+    if (order == 0) {
+        order = (a.text.n > b.text.n) - (a.text.n < b.text.n);
+        order = order != 0 ? order : dpe_template_order(a.text, b.text);
+    }
+    return sign < 0.0 ? -order : order;
+}
+
 int dpe_template_compare(struct render *render, struct value a, struct value b)
 {
     double x = 0.0;
@@ -266,10 +280,8 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
         return compare_items(render, a.items, b.items);
     }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
-        if (a.kind == KIND_INT && b.kind == KIND_INT) {
-            return (a.integer > b.integer) - (a.integer < b.integer);
-        }
-        return (x > y) - (x < y);
+        bool whole = a.kind != KIND_FLOAT && b.kind != KIND_FLOAT;
+        return whole && x == y ? compare_whole(a, b, x) : (x > y) - (x < y);
     }
     if (a.kind == KIND_STRING && b.kind == KIND_STRING) {
         dpe_template_step(render, (a.text.n < b.text.n ? a.text.n : b.text.n) / 64);
