@@ -234,7 +234,7 @@ struct parse {
     struct render render;
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END; the heap's */
     size_t n_tokens, at;
-    int depth, in_loop;
+    int depth, in_loop, in_macro;
     bool calls; /**< caller was read in this macro */
     int soft;   /**< within {% if %}: what is not known is refused where it runs */
 };

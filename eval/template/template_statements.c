@@ -449,7 +449,9 @@ static void macro_body(struct parse *parse, struct node *macro, const char *word
     bool calls = parse->calls;
     parse->in_loop = 0;
     parse->calls = false;
+    parse->in_macro++;
     block(parse, macro, word);
+    parse->in_macro--;
     macro->calls = parse->calls;
     parse->calls = parse->calls || calls;
     parse->in_loop = in_loop;

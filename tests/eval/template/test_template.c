@@ -127,6 +127,8 @@ static void test_refusals(void **state)
         {"{% for x in y %}\n{% if x %}", "line 2: the block that begins here has no {% endif %}"},
         {"{% macro m(a) %}{{ varargs }}{% endmacro %}{{ m(1, 2) }}",
          "the macro 'm' does not have all of these arguments"},
+        {"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}", "'varargs' of a macro"},
+        {"{% macro m() %}{% if kwargs %}{% endif %}{% endmacro %}{{ m() }}", "'kwargs' of a macro"},
         {"{% macro m(a) %}{% endmacro %}{{ m.arguments }}",
          "the member 'arguments' of a macro is not supported"},
         {"{{ 'a b'.rsplit(none, 1) }}", "rsplit(): a limit without a separator is not supported"},
