@@ -117,12 +117,15 @@ struct render {
     int depth;
     uint64_t steps, most_steps;
     struct scope *scope;
+    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     struct dpe_text cased; /**< a text of dpe_py_case, which is the heap's */
     enum flow flow;
     const struct tm *now;
-    struct dpe_span counted; /**< the last text whose characters were counted */
-    size_t counted_characters;
+    /* The last text that an index was looked for in: its characters, and where one of them begins.
+     */
+    struct dpe_span walked;
+    size_t walked_characters, walked_index, walked_byte;
 };
 
 /** Leave with "WHERE: line N: …" in `err`. It has the type of a value for the place of one. */

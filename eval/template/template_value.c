@@ -335,15 +335,16 @@ static bool begins(char c)
 size_t dpe_template_characters(struct render *render, struct dpe_span text)
 {
     size_t count = 0;
-    if (text.s == render->counted.s && text.n == render->counted.n && text.n > 0) {
-        return render->counted_characters;
+    if (text.s == render->walked.s && text.n == render->walked.n && text.n > 0) {
+        return render->walked_characters;
     }
     for (size_t i = 0; i < text.n; i++) {
         count += begins(text.s[i]);
     }
     dpe_template_step(render, text.n / 16);
-    render->counted = text;
-    render->counted_characters = count;
+    render->walked = text;
+    render->walked_characters = count;
+    render->walked_index = render->walked_byte = 0;
     return count;
 }
 
@@ -356,13 +357,24 @@ size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t i
     if (n == text.n) {
         return index;
     }
-    dpe_template_step(render, index / 16);
-    size_t byte = 0;
-    for (; index > 0; index--) {
+    size_t at = render->walked_index;
+    size_t byte = render->walked_byte;
+    if (index < at / 2) {
+        at = byte = 0;
+    }
+    dpe_template_step(render, (index > at ? index - at : at - index) / 16);
+    for (; at < index; at++) {
         for (byte++; byte < text.n && !begins(text.s[byte]);) {
             byte++;
         }
     }
+    for (; at > index; at--) {
+        for (byte--; byte > 0 && !begins(text.s[byte]);) {
+            byte--;
+        }
+    }
+    render->walked_index = at;
+    render->walked_byte = byte;
     return byte;
 }
 
