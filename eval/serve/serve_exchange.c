@@ -162,12 +162,25 @@ enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const ch
         dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes", limit);
         return refuse_now(exchange, "413 Payload Too Large");
     }
-    const uint64_t room = 2 * (uint64_t)(exchange->body.n + n); /* of a text that grows */
-    if (room > exchange->held && !hold(exchange, room)) {
-        return refuse_now(exchange, exchange->refusal.status == 413 ? "413 Payload Too Large"
-                                                                    : "503 Service Unavailable");
+    struct dpe_text *body = &exchange->body;
+    const size_t needed = body->n + n;
+    if (needed >= body->capacity) {
+        /* What was announced is held already, and taken at once. */
+        size_t room = needed <= exchange->held ? (size_t)exchange->held : 2 * needed;
+        room = room < limit ? room : limit;
+        if (!hold(exchange, room)) {
+            bool large = exchange->refusal.status == 413;
+            return refuse_now(exchange,
+                              large ? "413 Payload Too Large" : "503 Service Unavailable");
+        }
+        char *grown = realloc(body->bytes, room + 1);
+        if (grown == NULL) {
+            return MHD_NO;
+        }
+        body->bytes = grown;
+        body->capacity = room + 1;
     }
-    return dpe_text_append(&exchange->body, bytes, n, NULL) == DPE_OK ? MHD_YES : MHD_NO;
+    return dpe_text_append(body, bytes, n, NULL) == DPE_OK ? MHD_YES : MHD_NO;
 }
 
 json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange)

@@ -67,6 +67,15 @@ static struct value run_name(struct render *render, const struct node *node)
                : (struct value){.kind = KIND_UNDEFINED, .text = node->name};
 }
 
+/* varargs or kwargs in a macro, which takes no arguments beside its own. */
+static struct value run_rest(struct render *render, const struct node *node)
+{
+    if (dpe_template_lookup(render, node->name) == NULL) {
+        dpe_template_fail(render, "'%.*s' of a macro is not supported", SHOWN(node->name));
+    }
+    return run_name(render, node);
+}
+
 /* list: the items; value: of the kind that they make, a list or a tuple */
 static struct value run_row(struct render *render, const struct node *node)
 {
@@ -132,7 +141,9 @@ static void name(struct parse *parse, struct node *node)
                  {"none", {.kind = KIND_NONE}},
                  {"None", {.kind = KIND_NONE}}};
     node->name = dpe_template_take_name(parse);
-    node->run = run_name;
+    bool rest = dpe_span_equal(node->name, dpe_span_of("varargs")) ||
+                dpe_span_equal(node->name, dpe_span_of("kwargs"));
+    node->run = parse->in_macro > 0 && rest ? run_rest : run_name;
     parse->calls = parse->calls || dpe_span_equal(node->name, dpe_span_of("caller"));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (dpe_span_equal(node->name, dpe_span_of(words[i].word))) {

@@ -214,8 +214,11 @@ static size_t plain_number(struct dpe_span text, char *out, size_t most)
 static bool read_real(const char *plain, size_t n, double *real)
 {
     char *end = NULL;
+    if (n == 0) {
+        return false; /* there is no text then */
+    }
     *real = strtod(plain, &end);
-    return n > 0 && end == plain + n;
+    return end == plain + n;
 }
 
 enum { MOST_DIGITS = 4300 }; /* int() reads no more */

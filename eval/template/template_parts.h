@@ -117,12 +117,15 @@ struct render {
     int depth;
     uint64_t steps, most_steps;
     struct scope *scope;
+    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     struct dpe_text cased; /**< a text of dpe_py_case, which is the heap's */
     enum flow flow;
     const struct tm *now;
-    struct dpe_span counted; /**< the last text whose characters were counted */
-    size_t counted_characters;
+    /* The last text that an index was looked for in: its characters, and where one of them begins.
+     */
+    struct dpe_span walked;
+    size_t walked_characters, walked_index, walked_byte;
 };
 
 /** Leave with "WHERE: line N: …" in `err`. It has the type of a value for the place of one. */
@@ -234,7 +237,7 @@ struct parse {
     struct render render;
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END; the heap's */
     size_t n_tokens, at;
-    int depth, in_loop;
+    int depth, in_loop, in_macro;
     bool calls; /**< caller was read in this macro */
     int soft;   /**< within {% if %}: what is not known is refused where it runs */
 };

@@ -14,6 +14,19 @@ struct scope *dpe_template_scope(struct render *render, struct scope *outer)
     return scope;
 }
 
+/* An empty scope for the next round of a loop: that of the last one, unless a macro that was made
+ * since then may look at it. */
+static struct scope *next_scope(struct render *render, struct scope *last, struct scope *outer,
+                                int64_t *macros)
+{
+    if (last == NULL || *macros != render->macros) {
+        *macros = render->macros;
+        return dpe_template_scope(render, outer);
+    }
+    last->variables.n = 0;
+    return last;
+}
+
 const struct value *dpe_template_lookup(struct render *render, struct dpe_span name)
 {
     const struct value *value = NULL;
@@ -243,8 +256,10 @@ static struct items loop_items(struct render *render, const struct node *node, s
     }
     struct value kept = dpe_template_list(render, KIND_LIST, all.n);
     struct scope *outer = render->scope;
+    struct scope *own = NULL;
+    int64_t macros = 0;
     for (size_t i = 0; i < all.n; i++) {
-        render->scope = dpe_template_scope(render, outer);
+        own = render->scope = next_scope(render, own, outer, &macros);
         assign(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b))) {
             dpe_template_add(render, kept, all.at[i]);
@@ -261,12 +276,14 @@ static void run_loop(struct render *render, const struct node *node, struct valu
     struct loop *loop = dpe_template_get(render, sizeof *loop);
     *loop = (struct loop){
         .over = loop_items(render, node, values), .depth = depth, .node = node, .outer = outer};
+    struct scope *own = NULL;
+    int64_t macros = 0;
     bool stop = false;
     for (size_t i = 0; i < loop->over.n && !stop; i++) {
         dpe_template_step(render, 1);
         loop->index = i;
-        render->scope = dpe_template_scope(render, outer);
-        dpe_template_dict_set(render, &render->scope->variables, dpe_template_text("loop"),
+        own = render->scope = next_scope(render, own, outer, &macros);
+        dpe_template_dict_set(render, &own->variables, dpe_template_text("loop"),
                               (struct value){.kind = KIND_LOOP, .loop = loop});
         assign(render, node->c, loop->over.at[i]);
         run(render, node->body);
@@ -429,6 +446,7 @@ static struct value run_macro(struct render *render, const struct node *node)
 {
     struct macro *macro = dpe_template_get(render, sizeof *macro);
     *macro = (struct macro){node, render->scope};
+    render->macros++;
     return (struct value){.kind = KIND_MACRO, .macro = macro};
 }
 
@@ -449,7 +467,9 @@ static void macro_body(struct parse *parse, struct node *macro, const char *word
     bool calls = parse->calls;
     parse->in_loop = 0;
     parse->calls = false;
+    parse->in_macro++;
     block(parse, macro, word);
+    parse->in_macro--;
     macro->calls = parse->calls;
     parse->calls = parse->calls || calls;
     parse->in_loop = in_loop;

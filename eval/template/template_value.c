@@ -82,9 +82,12 @@ struct value *dpe_template_dict_get(struct render *render, const struct pairs *p
                                     struct value key)
 {
     bool text = key.kind == KIND_STRING;
-    dpe_template_step(render, pairs->n / 16 + (text ? key.text.n / 64 : 0));
+    dpe_template_step(render, pairs->n / 16);
     for (size_t i = 0; i < pairs->n; i++) {
         struct value other = pairs->at[i].key;
+        if (text && other.kind == KIND_STRING && other.text.n == key.text.n) {
+            dpe_template_step(render, key.text.n / 64);
+        }
         if (text ? other.kind == KIND_STRING && dpe_span_equal(other.text, key.text)
                  : dpe_template_equal(render, other, key)) {
             return &pairs->at[i].value;
@@ -255,6 +258,20 @@ int dpe_template_order(struct dpe_span a, struct dpe_span b)
     return order != 0 ? (order > 0) - (order < 0) : (a.n > b.n) - (a.n < b.n);
 }
 
+/* Whole numbers that are the same as doubles, which are beside 0 on the side of `sign`. */
+static int compare_whole(struct value a, struct value b, double sign)
+{
+    int order = (a.kind == KIND_DIGITS) - (b.kind == KIND_DIGITS);
+    if (a.kind != KIND_DIGITS && b.kind != KIND_DIGITS) {
+        return (a.integer > b.integer) - (a.integer < b.integer);
+    }
+    if (order == 0) {
+        order = (a.text.n > b.text.n) - (a.text.n < b.text.n);
+        order = order != 0 ? order : dpe_template_order(a.text, b.text);
+    }
+    return sign < 0.0 ? -order : order;
+}
+
 int dpe_template_compare(struct render *render, struct value a, struct value b)
 {
     double x = 0.0;
@@ -263,10 +280,8 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
         return compare_items(render, a.items, b.items);
     }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
-        if (a.kind == KIND_INT && b.kind == KIND_INT) {
-            return (a.integer > b.integer) - (a.integer < b.integer);
-        }
-        return (x > y) - (x < y);
+        bool whole = a.kind != KIND_FLOAT && b.kind != KIND_FLOAT;
+        return whole && x == y ? compare_whole(a, b, x) : (x > y) - (x < y);
     }
     if (a.kind == KIND_STRING && b.kind == KIND_STRING) {
         dpe_template_step(render, (a.text.n < b.text.n ? a.text.n : b.text.n) / 64);
@@ -320,15 +335,16 @@ static bool begins(char c)
 size_t dpe_template_characters(struct render *render, struct dpe_span text)
 {
     size_t count = 0;
-    if (text.s == render->counted.s && text.n == render->counted.n && text.n > 0) {
-        return render->counted_characters;
+    if (text.s == render->walked.s && text.n == render->walked.n && text.n > 0) {
+        return render->walked_characters;
     }
     for (size_t i = 0; i < text.n; i++) {
         count += begins(text.s[i]);
     }
     dpe_template_step(render, text.n / 16);
-    render->counted = text;
-    render->counted_characters = count;
+    render->walked = text;
+    render->walked_characters = count;
+    render->walked_index = render->walked_byte = 0;
     return count;
 }
 
@@ -341,13 +357,24 @@ size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t i
     if (n == text.n) {
         return index;
     }
-    dpe_template_step(render, index / 16);
-    size_t byte = 0;
-    for (; index > 0; index--) {
+    size_t at = render->walked_index;
+    size_t byte = render->walked_byte;
+    if (index < at / 2) {
+        at = byte = 0;
+    }
+    dpe_template_step(render, (index > at ? index - at : at - index) / 16);
+    for (; at < index; at++) {
         for (byte++; byte < text.n && !begins(text.s[byte]);) {
             byte++;
         }
     }
+    for (; at > index; at--) {
+        for (byte--; byte > 0 && !begins(text.s[byte]);) {
+            byte--;
+        }
+    }
+    render->walked_index = at;
+    render->walked_byte = byte;
     return byte;
 }
 

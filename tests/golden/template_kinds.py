@@ -74,7 +74,11 @@ TEXT = [
     ("{{ x|int }}{{ '٣٤'|int }}{{ ' 1_000 '|int }}{{ '1__0'|int }}{{ '_1'|int }}{{ '+5'|int }}{{ '1.9'|int }}{{ '1e3'|int }}", {"x": "-007"}),
     ("{{ 3.99|int }}{{ -3.99|int }}{{ true|int }}{{ none|int }}{{ '99999999999999999999'|int }}{{ '1e30'|int }}{{ 1e25|int }}", {}),
     ("{{ ' 1_0.5 '|float }}{{ 'inf'|float }}{{ 'x'|float }}{{ '5'|float }}{{ none|float(2.5) }}{{ '0x1p3'|float }}", {}),
-    ("{{ t|tojson }}{{ t }}{{ t.maximum }}{{ t.maximum == t.maximum }}{{ t.maximum > 5 }}{{ t.minimum < 5 }}{{ t.maximum is integer }}{{ t.maximum is number }}", BIG),
+    ("{{ t|tojson }}{{ t }}{{ t.maximum }}{{ t.maximum == t.maximum }}{{ t.maximum > 5 }}{{ t.minimum < t.x[2] }}{{ t.maximum is integer }}{{ t.maximum is number }}", BIG),
+    ("{{ t.x[1] < t.maximum }}{{ t.x[1] < 9223372036854775808 }}{{ 9223372036854775808 > t.x[1] }}{{ t.minimum < t.x[2] }}{{ [t.minimum, t.x[2]]|max }}"
+     "{{ [18446744073709551616, 18446744073709551615, 9223372036854775808]|sort }}{{ 100000000000000000000 > 99999999999999999999 }}", BIG),
+    ("{{ ('1' * 5000)|int }}{{ ('é' * 9)|float }}{{ ('é' * 9)|int }}{{ ('1.' * 5000)|int(7) }}", {}),
+    ("{% macro f() %}{{ kwargs }}{% endmacro %}{% macro g(kwargs) %}{{ kwargs }}{% set varargs = 2 %}{{ varargs }}{% endmacro %}{{ g(1) }}{{ kwargs }}", {}),
     ("{{ 18446744073709551616 }}{{ [18446744073709551616, 3]|sort }}{{ [18446744073709551616, 3]|max }}{{ 18446744073709551616|string|length }}", {}),
     ("{{ t.x[0]|float }}{{ t.x[0]|int }}{{ '%s'|format(t.maximum) }}{{ t.x|join(',') }}{{ t.maximum ~ '' }}", BIG),
     ("{{ n|tojson }}{{ n }}", {"n": [float("inf"), float("-inf")]}), ("{{ s[0] }}{{ s[1] }}{{ s[-1] }}{{ s[3] }}{{ s[5] }}{{ s[8] }}|{{ s[-9] }}|{{ s|length }}", WIDE),

@@ -158,8 +158,9 @@ static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
     struct dpe_serve_slot *found = NULL;
     for (int64_t i = 0; i < engine->n_slots; i++) {
         struct dpe_serve_slot *slot = &engine->slots[i];
-        int64_t n = (slot->sequence != NULL) == runs ? saved(slot, sequence) : -1;
-        if (n > *most || (found != NULL && n == *most && slot->used < found->used)) {
+        int64_t n = saved(slot, sequence);
+        bool better = n > *most || (found != NULL && n == *most && slot->used < found->used);
+        if ((slot->sequence != NULL) == runs && better) {
             found = slot;
             *most = n;
         }
@@ -194,7 +195,7 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                                            struct dpe_serve_sequence *sequence,
                                            struct dpe_error *err)
 {
-    int64_t keep = -1;
+    int64_t keep = -1; /* a slot that saves nothing will do */
     struct dpe_serve_slot *slot = best(engine, sequence, false, &keep);
     if (slot == NULL) {
         return NULL;

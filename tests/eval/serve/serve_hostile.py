@@ -181,6 +181,17 @@ def test_memory(_):
             assert "--max-memory" in error["message"], error
             server.refused(413, "/tokenize", body)
         server.refused(400, "/v1/completions", '{"prompt":' + "[" * 200 + "]" * 200 + "}")
+        # What a head announced is there for its body to the end: two of 15 MB at once, which do not come to their ends here.
+        large = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n"
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        for client in clients:
+            client.sendall(large)
+        for client in clients:
+            client.settimeout(60)
+            client.sendall(b" " * 14900000)
+        assert not select.select(clients, [], [], 1)[0], [client.recv(4096) for client in clients]
+        for client in clients:
+            client.close()
         # Bodies that never end: each is small enough, together they are not.
         chunk = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -205,7 +216,6 @@ def test_memory(_):
             client.close()
         # What the clients above had may be given back only while these come: so more come than fit.
         announced, refused = [], 0
-        large = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n"
         while refused < 2 and len(announced) < 24:
             client = socket.create_connection(("127.0.0.1", server.port))
             client.sendall(large + b"{")
