@@ -193,6 +193,19 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
 
 /* --------------------------------------------------------------------------------------- stock */
 
+/* A row that is there names its plan by a hash. The plan's name may have been lost to damage: it is
+ * written again. Of two names of one plan the one that is recorded stays. */
+static dpe_status name_plan(const struct dpe_loop *loop, int plan, struct dpe_error *err)
+{
+    const struct dpe_listed_plan *listed = &loop->list->plans[plan];
+    if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, listed->key)) {
+        return DPE_OK;
+    }
+    dpe_log_rank("%s: the name of plan %s is missing in the journal; it is written again",
+                 loop->job->options->output, listed->plan->name);
+    return dpe_run_plan(loop->job->run, listed->key, listed->plan->name, err);
+}
+
 dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
 {
     const struct dpe_wanted *list = loop->list;
@@ -203,11 +216,7 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
         const struct dpe_item *item = &list->items[i];
         loop->rows[item->task]++;
         if (dpe_loop_find(loop, item) != NULL) {
-            /* It names its plan by a hash, whose name may have been lost to damage. */
-            const struct dpe_listed_plan *plan = &list->plans[item->plan];
-            status = loop->job->ranks->rank > 0
-                         ? DPE_OK
-                         : dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err);
+            status = name_plan(loop, item->plan, err);
         } else {
             loop->open[i] = 1;
             loop->missing[item->task]++;

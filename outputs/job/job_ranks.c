@@ -70,6 +70,7 @@ struct scheduler {
     dpe_status status;
     struct dpe_error err;
     double beat;
+    double looked;              /* when rank 0 last looked for signs of life */
     struct dpe_job_part *parts; /* [size] */
     double shown, begin;
     int64_t fed; /* tokens that all had read at `begin` */
@@ -228,7 +229,8 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
     return true;
 }
 
-/* Busy ranks must send something; waiting ranks get a sign of life from rank 0. */
+/* Busy ranks must send something; waiting ranks get a sign of life from rank 0. The time since its
+ * last look counts for no silence: what came meanwhile may show at the next one. */
 static void watch(struct scheduler *scheduler)
 {
     const struct dpe_wanted *list = scheduler->loop->list;
@@ -236,7 +238,7 @@ static void watch(struct scheduler *scheduler)
     bool greet = now - scheduler->beat > fmin(60.0, scheduler->ranks->limit / 4.0);
     for (int r = 1; r < scheduler->ranks->size; r++) {
         const struct worker *worker = &scheduler->workers[r];
-        if (worker->rows > 0 && now - worker->last_seen > scheduler->ranks->limit) {
+        if (worker->rows > 0 && scheduler->looked - worker->last_seen > scheduler->ranks->limit) {
             const struct dpe_item *item = &list->items[worker->item];
             dpe_log_error(
                 "rank %d on %s has sent nothing for %.0f s while it made sample %lld of "
@@ -256,6 +258,7 @@ static void watch(struct scheduler *scheduler)
         }
     }
     scheduler->beat = greet ? now : scheduler->beat;
+    scheduler->looked = now;
 }
 
 /* Some ranks did not drop their rows; they may be dead. Save what there is and end the job. */

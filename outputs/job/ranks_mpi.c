@@ -212,11 +212,13 @@ static void wait_a_little(struct dpe_ranks *ranks, struct patience *patience, in
     }
     const struct timespec time = {0, patience->looks < 2 * EAGER ? 50000 : 1000000};
     nanosleep(&time, NULL);
-    if (beats && ranks->beat != NULL) {
-        ranks->beat(ranks->beat_user);
-    }
-    if (dpe_clock() > patience->deadline) {
+    const double begin = dpe_clock();
+    if (begin > patience->deadline) {
         give_up(ranks, late);
+    }
+    if (beats && ranks->beat != NULL) {
+        ranks->beat(ranks->beat_user); /* may write a table: nobody is late for that */
+        patience->deadline += dpe_clock() - begin;
     }
 }
 
@@ -389,7 +391,10 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
     int there = 0;
     int size = 0;
     text->n = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, TAG_WORK, job_comm, &there, &status);
+    /* Open MPI's first look after a pause only fetches what is there. */
+    for (int look = 0; look < 2 && !there; look++) {
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_WORK, job_comm, &there, &status);
+    }
     if (!there) {
         return false;
     }

@@ -137,6 +137,11 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
     return status;
 }
 
+bool dpe_run_plan_known(const struct dpe_run *run, const char *plan)
+{
+    return dpe_identity_get(&run->plans, plan) != NULL;
+}
+
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err)
 {

@@ -55,7 +55,7 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
 bool dpe_run_recorded(const char *path, const char *name, char *value, size_t size);
 /** Rows known so far in no promised order; borrowed until the next add. */
 const struct dpe_row *const *dpe_run_rows(const struct dpe_run *run, size_t *n);
-/** The row of a key, or NULL. O(1). Borrowed until the next add. */
+/** The row of a key, or NULL. O(log rows). Borrowed until the next add. */
 const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
                                    int64_t sample);
 /** Append to the journal (dpe_journal_append), then remember: a row of less than 50 ms may share
@@ -72,6 +72,9 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
  *  dpe_run_add. */
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err);
+/** Whether the name of a plan is recorded. */
+bool dpe_run_plan_known(const struct dpe_run *run, const char *plan);
+
 /** Fills the table from the rows; called with a table that is open for writing and already holds
  *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal
  *  runs goes under /run, and is put last. */

@@ -176,7 +176,7 @@ static dpe_status create_new(struct dpe_new_file *file, const char *folder, cons
         uint64_t number = 0;
         char name[BASE_MOST + BOOT_DIGITS + RANDOM_DIGITS + 16];
         if (!dpe_random_bytes(&number, sizeof number)) {
-            break;
+            break; /* only on Linux before 3.17 */
         }
         snprintf(name, sizeof name, "%s%016llx.tmp", prefix, (unsigned long long)number);
         free(file->path);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "engine/base/groups.h"
 #include "outputs/table/dpe_table_internal.h"
 
@@ -162,7 +164,7 @@ static void describe_range(const struct dpe_table_field *field, char text[96])
 }
 
 /* Of a text that is there: it is printed by those that read the table. */
-static int check_text(const char *name, const char *text, char *message)
+static int check_text(const struct dpe_table_field *field, const char *text, char *message)
 {
     size_t n = text != NULL ? strlen(text) : 1;
     bool good = n >= 1 && n <= DPE_FIELD_MOST_TEXT;
@@ -171,7 +173,7 @@ static int check_text(const char *name, const char *text, char *message)
     }
     return good ? DPE_TABLE_OK
                 : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                 "%s: expected 1 to %d printable ASCII characters", name,
+                                 "%s: expected 1 to %d printable ASCII characters", field->name,
                                  DPE_FIELD_MOST_TEXT);
 }
 
@@ -181,7 +183,7 @@ static int check_range(const struct dpe_table_field *field, const struct dpe_tab
 {
     const void *data = dpe_field_data(field, values);
     if (field->type == DPE_FIELD_TEXT) {
-        return check_text(field->name, data, message);
+        return check_text(field, data, message);
     }
     size_t n = dpe_field_count(field, values);
     for (size_t i = 0; i < n; i++) {
@@ -203,9 +205,7 @@ static int check_range(const struct dpe_table_field *field, const struct dpe_tab
 
 static int check_ranges(const struct dpe_table_values *values, char *message)
 {
-    int error = check_text("model_type", values->model_type, message);
-    error = error == DPE_TABLE_OK ? check_text("fingerprint", values->model_fingerprint, message)
-                                  : error;
+    int error = DPE_TABLE_OK;
     for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
         error = dpe_field_applies(&dpe_table_fields[i], values)
                     ? check_range(&dpe_table_fields[i], values, message)
@@ -378,7 +378,8 @@ static int check_mask(const struct dpe_table_values *values, char *message)
 
 static int check_presence(const struct dpe_table_values *values, char *message)
 {
-    bool there = values->schema_version != NULL;
+    bool there = values->schema_version != NULL && values->model_type != NULL &&
+                 values->model_fingerprint != NULL;
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         there =
@@ -389,11 +390,27 @@ static int check_presence(const struct dpe_table_values *values, char *message)
                                   "the table is incomplete: an array is missing");
 }
 
+/* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
+static int check_names(const struct dpe_table_values *values, char *message)
+{
+    const char *const names[][2] = {{"model_type", values->model_type},
+                                    {"model_fingerprint", values->model_fingerprint}};
+    int error = DPE_TABLE_OK;
+    for (size_t i = 0; i < 2 && error == DPE_TABLE_OK; i++) {
+        json_t *held = json_string(names[i][1]);
+        error = held != NULL ? DPE_TABLE_OK
+                             : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                              "%s: expected UTF-8, found other bytes", names[i][0]);
+        json_decref(held);
+    }
+    return error;
+}
+
 int dpe_table_check(const struct dpe_table_values *values, char *message)
 {
     static int (*const checks[])(const struct dpe_table_values *, char *) = {
-        check_shape,     check_presence,    check_ranges, check_groups,
-        check_rotations, check_frequencies, check_bands,  check_mask,
+        check_shape,     check_presence,    check_names, check_ranges, check_groups,
+        check_rotations, check_frequencies, check_bands, check_mask,
     };
     int error = DPE_TABLE_OK;
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && error == DPE_TABLE_OK; i++) {

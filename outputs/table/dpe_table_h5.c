@@ -81,12 +81,22 @@ static const char *in_entry(struct reader *reader, const char *name)
     return reader->at;
 }
 
-/* A group, if it is there, where an attribute may be. */
+/* A group, if it is there, where an attribute may be. /run only explains. */
 static hid_t open_group(struct dpe_table_form *form, const char *object)
 {
     struct reader *reader = reader_of(form);
     const char *path = object != NULL ? object : reader->entry;
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    if (strcmp(path, "/run") == 0) {
+        return dpe_inside_open(reader->file, path, &found);
+    }
     return has_path(reader, path) ? open_object(reader, path, H5I_GROUP, "a group") : -1;
+}
+
+static bool has_attribute(struct dpe_table_form *form, const char *object, const char *name)
+{
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_group(form, object);
+    return id >= 0 && H5Aexists(id, name) > 0;
 }
 
 static char *get_text(struct dpe_table_form *form, const char *object, const char *name)
@@ -190,9 +200,15 @@ static int64_t count_entries(struct dpe_table_form *form)
         return 1;
     }
     const int64_t n = read_extent(reader, "length");
+    int64_t before = 0;
     if (n > 0 && n <= DPE_TABLE_ENTRIES) {
         const hsize_t dims[1] = {(hsize_t)n};
         read_numbers(reader, "length", DPE_FIELD_WHOLE, 1, dims, reader->lengths);
+        for (int64_t i = 0; i < n; before = reader->lengths[i++]) {
+            if (reader->lengths[i] <= before) {
+                bad(reader, "/table/length", "lengths from 1 on that increase");
+            }
+        }
     }
     return n;
 }
@@ -213,8 +229,7 @@ static int64_t count_field(struct dpe_table_form *form, const struct dpe_table_f
 {
     struct reader *reader = reader_of(form);
     if (field->type == DPE_FIELD_TEXT) {
-        DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_group(form, NULL);
-        return id >= 0 && H5Aexists(id, field->name) > 0 ? 1 : -1;
+        return has_attribute(form, NULL, field->name) ? 1 : -1;
     }
     return !has_path(reader, in_entry(reader, field->name)) ? -1
            : dpe_field_rank(field) != 1                     ? 1
@@ -253,6 +268,7 @@ int dpe_table_read_h5(const char *path, int fd, bool unchecked, struct dpe_table
     struct reader reader = {
         .form = {.attributes = true,
                  .refuse = refuse,
+                 .has = has_attribute,
                  .text = get_text,
                  .whole = get_whole,
                  .entries = count_entries,

@@ -34,6 +34,8 @@ struct dpe_table_form {
     /** Fail because of a member of an object. */
     void (*refuse)(struct dpe_table_form *form, const char *object, const char *name,
                    const char *expected);
+    /** Whether there is such a member, of whatever type. */
+    bool (*has)(struct dpe_table_form *form, const char *object, const char *name);
     /** A text, owned; NULL: none, or a failure. A whole number, false: the same. */
     char *(*text)(struct dpe_table_form *form, const char *object, const char *name);
     bool (*whole)(struct dpe_table_form *form, const char *object, const char *name,

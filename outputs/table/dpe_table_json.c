@@ -40,6 +40,11 @@ static void refuse(struct dpe_table_form *form, const char *object, const char *
                   object == NULL ? reader_of(form)->prefix : "", name, expected);
 }
 
+static bool has_member(struct dpe_table_form *form, const char *object, const char *name)
+{
+    return json_object_get(object_of(form, object), name) != NULL;
+}
+
 static char *get_text(struct dpe_table_form *form, const char *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object_of(form, object), name));
@@ -186,6 +191,7 @@ static int read_json(const char *name, const json_t *root, const json_error_t *w
     }
     struct reader reader = {
         .form = {.refuse = refuse,
+                 .has = has_member,
                  .text = get_text,
                  .whole = get_whole,
                  .entries = count_entries,

@@ -32,16 +32,20 @@ static char *needed_text(struct dpe_table_form *form, const char *object, const 
     return text;
 }
 
-/* A convention is implemented in one way only: anything else must not be half-applied. What follows
- * a colon explains. */
+/* A convention is implemented in one way only: anything else must not be half-applied. Where it is
+ * `explained`, a colon and words may follow. */
 static void expect(struct dpe_table_form *form, const char *object, const char *name,
-                   const char *expected)
+                   const char *expected, bool explained)
 {
-    char *text = needed_text(form, object, name, expected);
+    char *text = failed(form) ? NULL : form->text(form, object, name);
     const size_t n = strlen(expected);
-    if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
-        dpe_form_fail(form, DPE_TABLE_VERSION, "%s is '%s', this library supports only '%s'", name,
-                      text, expected);
+    if (text == NULL && form->attributes) {
+        form->refuse(form, object, name, expected);
+    } else if (text == NULL || strncmp(text, expected, n) != 0 ||
+               (text[n] != '\0' && !(explained && text[n] == ':'))) {
+        dpe_form_fail(form, form->attributes && !explained ? DPE_TABLE_BAD_FILE : DPE_TABLE_VERSION,
+                      "%s is '%s', this library supports only '%s'", name,
+                      text != NULL ? text : "missing", expected);
     }
     free(text);
 }
@@ -49,7 +53,7 @@ static void expect(struct dpe_table_form *form, const char *object, const char *
 static char *read_version(struct dpe_table_form *form)
 {
     char why[DPE_TABLE_MESSAGE];
-    expect(form, "/", "schema_name", "dpe-table");
+    expect(form, "/", "schema_name", "dpe-table", false);
     char *version = needed_text(form, "/", "schema_version", "a string");
     char *history = failed(form) ? NULL : form->text(form, "/run", "history");
     if (version != NULL && dpe_table_check_version(version, history, why) != DPE_TABLE_OK) {
@@ -62,15 +66,13 @@ static char *read_version(struct dpe_table_form *form)
 /* Whether the table is one of frequencies. */
 static bool read_conventions(struct dpe_table_form *form)
 {
-    char *moves = failed(form) ? NULL : form->text(form, "/table", "moves");
-    const bool frequencies = moves != NULL;
-    free(moves);
+    const bool frequencies = !failed(form) && form->has(form, "/table", "moves");
     if (frequencies) {
-        expect(form, "/table", "moves", "frequencies");
+        expect(form, "/table", "moves", "frequencies", false);
     }
     for (size_t i = 0; i < dpe_n_table_conventions; i++) {
         expect(form, "/table", dpe_table_conventions[i].name,
-               dpe_table_convention(&dpe_table_conventions[i], frequencies));
+               dpe_table_convention(&dpe_table_conventions[i], frequencies), form->attributes);
     }
     return frequencies;
 }

@@ -121,7 +121,7 @@ def test_salvage_keeps_the_names_of_plans(work):
     write(path, data)
     expect(detect(work, "torn.h5"), 65, "--force")
     ran = detect(work, "torn.h5", "--force")
-    expect(ran, 0, "the name of a plan", ".damaged-0 until the run is complete")
+    expect(ran, 0, "the name of a plan", "is written again", ".damaged-0 until the run is complete")
     assert not os.path.exists(work + "/torn.h5.journal")
     same_tables(work + "/whole.h5", work + "/torn.h5")
 
@@ -327,7 +327,7 @@ def test_names_that_are_not_utf8(work):
         forms = [tool("dpe-export", "--unchecked", work + "/bad.h5", "--format", form, "-o", "-")
                  for form in ("json", "safetensors", "csv")]
         assert len({ran.returncode for ran in forms}) == 1, forms
-        seen += all(b"bad.h5: model_type: expected 1 to 200 printable ASCII characters" in ran.stderr for ran in forms)
+        seen += all(b"bad.h5: model_type: expected UTF-8, found other bytes" in ran.stderr for ran in forms)
         at = data.find(b"llama\0", at + 1)
     assert seen == 1
 
@@ -473,6 +473,17 @@ def test_methods_that_need_different_memory(work):
         assert ran.returncode in (0, 71, 73) and not os.path.exists(out + ".journal"), (mib, ran)
     fits = [code == 0 for code in codes]
     assert fits == sorted(fits) and not fits[0] and fits[-1], codes
+
+
+def test_names_of_one_plan(work):
+    """Of several names of one plan the table keeps the one that its run recorded, whatever is run again."""
+    words = ["ppl", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "512", "--samples", "1", "--threads", "1",
+             "--method", "rope", "--method", "pi:scale=1", "--method", "ntk:scale=1", "-o", work + "/names.h5"]
+    seen = []
+    for _ in range(2):
+        expect(tool("dpe-eval", *words), 0)
+        seen.append(subprocess.run(["h5dump", "-d", "/plans/name", work + "/names.h5"], check=True, capture_output=True).stdout)
+    assert seen[0] == seen[1] and seen[0].count(b"scale=1") == 0, seen
 
 
 def test_escapes_in_texts(work):

@@ -47,6 +47,18 @@ static void every_broken_rule_is_named(void **state)
     v = good();
     v.inv_freq = NULL;
     expect_refused(&v, "missing");
+    char **const names[] = {&v.model_type, &v.model_fingerprint};
+    for (int i = 0; i < 2; i++) {
+        v = good();
+        *names[i] = NULL;
+        expect_refused(&v, "the table is incomplete");
+        *names[i] = (char *)(uintptr_t) "llam\xff";
+        expect_refused(&v, "expected UTF-8, found other bytes");
+        *names[i] = (char *)(uintptr_t) "\xc3\xa9";
+        assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+        *names[i] = (char *)(uintptr_t) "";
+        assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+    }
     /* Pairs that do not rotate come last. */
     double some[PAIRS];
     memcpy(some, inv_freq, sizeof some);

@@ -152,6 +152,18 @@ static void other_versions_and_conventions_are_refused(void **state)
     expect_json(text, "separable", "exact", DPE_TABLE_VERSION, "separable");
     expect_json(text, "half-split", "interleaved", DPE_TABLE_VERSION, "half-split");
     expect_json(text, "dpe-table", "other", DPE_TABLE_VERSION, "dpe-table");
+    /* Nothing follows them in this form. */
+    expect_json(text, "dpe-table", "dpe-table:x", DPE_TABLE_VERSION, "dpe-table");
+    expect_json(text, "\"f32", "\"f32: foo", DPE_TABLE_VERSION, "f32");
+    expect_json(text, "\"schema_name\"", "\"other\"", DPE_TABLE_VERSION,
+                "schema_name is 'missing'");
+    expect_json(text, "\"rounding\"", "\"other\"", DPE_TABLE_VERSION, "rounding is 'missing'");
+    static const char *const moves[] = {"3", "null", "[\"frequencies\"]", "\"other\""};
+    for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+        char to[64];
+        snprintf(to, sizeof to, "\"moves\": %s, \"top_k\"", moves[i]);
+        expect_json(text, "\"top_k\"", to, DPE_TABLE_VERSION, "moves is ");
+    }
     expect_json(text, "\"top_k\": 5", "\"top_k\": \"5\"", DPE_TABLE_BAD_FILE, "top_k");
     expect_json(text, "\"top_k\": 5", "\"top_k\": 4", DPE_TABLE_BAD_FILE, "top_k is 4");
     expect_json(text, "[0,2,5,8]", "[0,2,5]", DPE_TABLE_BAD_FILE, "list of 4");

@@ -355,6 +355,97 @@ static void a_run_does_not_go_on_from_another_file(void **state)
     }
 }
 
+static void set_text(hid_t file, const char *path, const char *name, const char *text)
+{
+    hid_t object = H5Oopen(file, path, H5P_DEFAULT);
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, strlen(text));
+    if (H5Aexists(object, name) > 0) {
+        H5Adelete(object, name);
+    }
+    hid_t id = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(id, type, text) >= 0);
+    H5Aclose(id);
+    H5Tclose(type);
+    H5Sclose(space);
+    H5Oclose(object);
+}
+
+static void set_number(hid_t file, const char *path, const char *name)
+{
+    hid_t object = H5Oopen(file, path, H5P_DEFAULT);
+    hid_t space = H5Screate(H5S_SCALAR);
+    const int number = 3;
+    hid_t id = H5Acreate2(object, name, H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(id, H5T_NATIVE_INT, &number) >= 0);
+    H5Aclose(id);
+    H5Sclose(space);
+    H5Oclose(object);
+}
+
+static void set_list(hid_t file, const char *path, hsize_t n, const int64_t *list)
+{
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    if (H5Lexists(file, path, H5P_DEFAULT) > 0) {
+        H5Ldelete(file, path, H5P_DEFAULT);
+    }
+    hid_t set =
+        H5Dcreate2(file, path, H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, list) >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+}
+
+/* A change of a good table, and what the library says to it; NULL: nothing. */
+static const struct change {
+    const char *path, *name; /* of an attribute */
+    const char *text;        /* NULL: a number */
+    int64_t list[2];         /* without a name: the elements of a dataset */
+    const char *words;
+} changes[] = {
+    {"/", "schema_name", "other", {0}, "supports only 'dpe-table'"},
+    {"/", "schema_name", "dpe-table:x", {0}, "supports only 'dpe-table'"},
+    {"/table", "near_rule", "distance < local_window: in tokens", {0}, NULL},
+    {"/table", "moves", NULL, {0}, "moves: expected frequencies"},
+    {"/table", "moves", "other", {0}, "moves is 'other'"},
+    {"/run", NULL, NULL, {7, 7}, NULL},
+    {"/table/length", NULL, NULL, {0, 104}, "lengths from 1 on that increase"},
+    {"/table/length", NULL, NULL, {104, 104}, "lengths from 1 on that increase"},
+    {"/table/length", NULL, NULL, {104, 208}, "the entry that /table/length lists"},
+};
+
+static void what_a_table_says_of_itself_is_held_against_the_library(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_table *table = NULL;
+    char whole[160];
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        const struct change *change = &changes[i];
+        char why[DPE_TABLE_MESSAGE] = "";
+        make_table(scratch, whole);
+        hid_t file = H5Fopen(scratch->table, H5F_ACC_RDWR, H5P_DEFAULT);
+        if (change->name == NULL) {
+            set_list(file, change->path, 2, change->list);
+        } else if (change->text == NULL) {
+            set_number(file, change->path, change->name);
+        } else {
+            set_text(file, change->path, change->name, change->text);
+        }
+        assert_true(H5Fclose(file) >= 0);
+        seal(scratch->table);
+        const int error = dpe_table_open(scratch->table, &table, why);
+        if (error != (change->words != NULL ? DPE_TABLE_BAD_FILE : DPE_TABLE_OK) ||
+            (change->words != NULL && strstr(why, change->words) == NULL)) {
+            fail_msg("change %zu: error %d: %s", i, error, why);
+        }
+        dpe_table_close(table);
+    }
+    make_table(scratch, whole);
+    point(scratch, "/run", EXTERNAL, whole);
+    expect_library(scratch, false);
+}
+
 enum bomb { NONE, LARGE_CHUNKS, LONG_CHUNK, TWO_DEFLATES, OTHER_FILTER, BOMBS };
 
 /* Store the mask anew, with the same values: within the rules, or against one of them. */
@@ -893,6 +984,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(what_lies_elsewhere_is_refused),
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
+        WITH_SCRATCH(what_a_table_says_of_itself_is_held_against_the_library),
         WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
         WITH_SCRATCH(what_is_stored_short_is_refused),
         WITH_SCRATCH(a_block_that_is_short_is_refused),
