@@ -162,7 +162,7 @@ static void print_colour(double value, const struct dpe_plot *plot)
         dpe_print(" \033[30;48;5;%dm%5.*f \033[0m",
                   colour_of((value - plot->low) / (plot->high - plot->low)), plot->digits, value);
     } else {
-        dpe_print(" %6.*f", plot->digits, value);
+        dpe_print(" %5.*f ", plot->digits, value);
     }
 }
 
