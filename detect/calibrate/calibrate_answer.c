@@ -142,9 +142,6 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     const double scale = recall ? 100.0 : 1.0;
     int64_t together = dpe_calibrate_together(batch);
     struct dpe_page page = {.printed = true};
-    dpe_print("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
-              recall ? "measured on needles that neither the sweep nor the check uses"
-                     : "measured on the corpus's books, some of which the sweep used");
     char of[64] = "";
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
@@ -153,7 +150,11 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
         dpe_page_sheet(&page, "pairs",
                        recall ? ":t|pairs:0|recall, %:1|less, by:1|at most:1|:t"
                               : ":t|pairs:0|nats/token:4|more, by:4|at most:4|:t",
-                       "(%lld %s%s%s, paired)", (long long)pairs->n_contexts,
+                       "Key pairs of each head (%sablate.h5), measured on %s (%lld %s%s%s, paired)",
+                       batch->entry->folder,
+                       recall ? "needles that neither the sweep nor the check uses"
+                              : "the corpus's books, some of which the sweep used",
+                       (long long)pairs->n_contexts,
                        !recall        ? "book"
                        : together > 1 ? "context"
                                       : "sample",
@@ -162,9 +163,12 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
         const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
         dpe_draw_row(sheet, i == pairs->chosen ? "*" : "", candidate->k, scale * candidate->mean,
                      scale * candidate->loss, scale * candidate->at_most,
-                     candidate->compared ? "" : "too few samples without NaN or infinity");
+                     !candidate->compared  ? "too few samples without NaN or infinity"
+                     : i == pairs->against ? "what the others are compared with"
+                                           : "");
     }
     dpe_page_add(&page, sheet);
+    dpe_print("\n");
     dpe_page_print(&page, false);
     print_reason(batch);
 }

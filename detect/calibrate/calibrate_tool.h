@@ -96,6 +96,7 @@ struct batch {
     } state;
     struct entry *entry;                 /**< that is being worked on */
     struct dpe_report_arguments *report; /**< that is being made */
+    const char *wanted;                  /**< last part of the name of its next inputs */
 };
 
 /** Set up the entries. DPE_USAGE: one of several lengths is within the trained length, where the

@@ -140,13 +140,12 @@ static dpe_status diverge(struct batch *batch, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Of the entries' tables the one with all of them. */
+/* What is called batch->wanted; of the entries' tables the one with all of them. */
 static dpe_status add_input(struct batch *batch, const char *name, struct dpe_error *err)
 {
     (void)err;
-    const char *ending = strrchr(name, '.'), *last = dpe_last_part(name);
-    if (strcmp(ending, ".h5") == 0 && strcmp(name, "kld-trained.h5") != 0 &&
-        (last == name || strcmp(last, "table.h5") != 0)) {
+    const char *last = dpe_last_part(name);
+    if (strcmp(last, batch->wanted) == 0 && (last == name || strcmp(last, "table.h5") != 0)) {
         batch->report->inputs[batch->report->n++] = dpe_calibrate_path(batch, NULL, name);
     }
     return DPE_OK;
@@ -154,6 +153,8 @@ static dpe_status add_input(struct batch *batch, const char *name, struct dpe_er
 
 static dpe_status make_report(struct batch *batch, struct dpe_error *err)
 {
+    static const char *const order[] = {"detect.h5", "norms.h5", "table.h5", "no-adapter.h5",
+                                        "check.h5",  "kld.h5",   "ablate.h5"};
     const struct calibrate_state *state = &batch->state;
     struct dpe_report_arguments args = {.force = true,
                                         .quiet = true,
@@ -161,8 +162,11 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
                                         .runtimes = batch->args->detect.job.model,
                                         .length = state->entries[state->n_entries - 1].length};
     batch->report = &args;
-    DPE_TRY(dpe_calibrate_each_table(batch, add_input, err));
-    DPE_TRY(dpe_calibrate_export_each(batch, add_input, err));
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        batch->wanted = order[i];
+        DPE_TRY(dpe_calibrate_each_table(batch, add_input, err));
+        DPE_TRY(dpe_calibrate_export_each(batch, add_input, err));
+    }
     return dpe_report_write(&args, err);
 }
 

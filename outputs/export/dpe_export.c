@@ -57,7 +57,8 @@ static const struct dpe_option options_table[] = {
      "the options of a runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: "
      "by the name of "
      "FILE)",
-     2, DPE_CHOICE(struct dpe_export_arguments, format, dpe_export_formats)},
+     2, DPE_CHOICE(struct dpe_export_arguments, format, dpe_export_formats),
+     DPE_GIVEN(struct dpe_export_arguments, format_given)},
     {"model", 'm', "DIR", DPE_BASIC,
      "Model folder: for hf, longrope, --check, --method and --import-yaml", 2,
      DPE_MODEL(struct dpe_export_arguments, model)},

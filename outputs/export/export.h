@@ -122,6 +122,7 @@ struct dpe_export_arguments {
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
     enum dpe_export_format format;
+    bool format_given; /**< on a command line */
     const char *output, *model, *name, *scores;
     const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;     /**< 0: the lengths that the detection selected */

@@ -169,12 +169,13 @@ struct reader {
     dpe_status status;
 };
 
-/* The first failure, at the line that the parser has come to. */
-static json_t *bad(struct reader *reader, const char *what)
+/* The first failure, at the line that the parser has come to; of a key, or "". */
+static json_t *bad(struct reader *reader, const char *key, const char *what)
 {
     if (reader->status == DPE_OK) {
-        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: line %zu: %s", reader->name,
-                                  reader->parser.mark.line + 1, what);
+        reader->status =
+            dpe_fail(reader->err, DPE_BAD_DATA, "%s: line %zu: %s%s%s", reader->name,
+                     reader->parser.mark.line + 1, key, key[0] != '\0' ? ": " : "", what);
     }
     return NULL;
 }
@@ -196,7 +197,8 @@ static json_t *read_node(struct reader *reader, int depth)
     DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
     json_t *items = NULL; /* of a map every key and its value */
     if (reader->status != DPE_OK || !yaml_parser_parse(&reader->parser, &event)) {
-        return bad(reader, reader->parser.problem != NULL ? reader->parser.problem : "not YAML");
+        return bad(reader, "",
+                   reader->parser.problem != NULL ? reader->parser.problem : "not YAML");
     }
     switch (event.type) {
     case YAML_STREAM_START_EVENT:
@@ -207,7 +209,7 @@ static json_t *read_node(struct reader *reader, int depth)
                     json_stringn((const char *)event.data.scalar.value, event.data.scalar.length));
     case YAML_ALIAS_EVENT:
         items = json_object_get(reader->anchors, (const char *)event.data.alias.anchor);
-        return items != NULL ? json_incref(items) : bad(reader, "undefined alias");
+        return items != NULL ? json_incref(items) : bad(reader, "", "undefined alias");
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT:
         break;
@@ -215,8 +217,8 @@ static json_t *read_node(struct reader *reader, int depth)
         return NULL;
     }
     if (depth == MAX_DEPTH) {
-        return bad(reader, "expected settings four levels deep, found lists or maps nested deeper "
-                           "than 64");
+        return bad(reader, "",
+                   "expected settings four levels deep, found lists or maps nested deeper than 64");
     }
     items = json_array();
     for (json_t *item; (item = read_node(reader, depth + 1)) != NULL;) {
@@ -228,10 +230,10 @@ static json_t *read_node(struct reader *reader, int depth)
     json_t *map = json_object();
     for (size_t i = 0; i + 1 < json_array_size(items); i += 2) {
         const char *key = json_string_value(json_array_get(items, i));
-        if (key == NULL || json_object_get(map, key) != NULL) {
-            bad(reader, "expected a map whose keys are texts, each once");
+        if (key != NULL && json_object_get(map, key) != NULL) {
+            bad(reader, key, "expected it once");
         }
-        json_object_set(map, key, json_array_get(items, i + 1));
+        json_object_set(map, key, json_array_get(items, i + 1)); /* nothing of a key of lists */
     }
     json_decref(items);
     return keep(reader, event.data.mapping_start.anchor, map);
@@ -275,7 +277,11 @@ static dpe_status read_block(const char *name, const json_t *block, struct dpe_t
         const struct dpe_table_field *field = &dpe_table_fields[i];
         if (field->yaml != NULL && field->axes[0] == DPE_AXIS_GROUP) {
             const json_t *list = json_object_get(block, field->yaml);
-            values->n_groups = dpe_most((int64_t)json_array_size(list), 1);
+            values->n_groups = (int64_t)json_array_size(list);
+            if (values->n_groups < 1) {
+                return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a list of numbers", name,
+                                field->yaml);
+            }
         }
     }
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
@@ -293,7 +299,10 @@ static dpe_status read_block(const char *name, const json_t *block, struct dpe_t
         }
     }
     const char *dims = json_string_value(json_object_get(block, "selected_dim_path"));
-    *selected = dims != NULL && dims[0] != '\0' ? strdup(dims) : NULL;
+    if (dims != NULL && dims[0] != '\0') {
+        *selected = strdup(dims);
+        return DPE_MADE(*selected, err, "out of memory");
+    }
     return DPE_OK;
 }
 

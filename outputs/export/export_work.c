@@ -95,7 +95,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
         {to_stdout(args) && (format == FORMAT_H5 || format == FORMAT_GGUF_ROPE),
          "--output: HDF5 and GGUF cannot go to standard output; give a file name"},
         /* Options that would have no effect. */
-        {!written && args->format != FORMAT_AUTO, "--format needs -o FILE"},
+        {!written && args->format_given, "--format needs -o FILE"},
         {!written && args->force, "--force needs -o FILE"},
         {!written && args->name != NULL && !yaml, "--name needs -o FILE.yaml"},
         {!written && args->scores != NULL, "--scores needs -o FILE.yaml"},

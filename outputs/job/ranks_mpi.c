@@ -108,6 +108,15 @@ int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
     return alike;
 }
 
+/* A rank that ends where it stands, as a page does without memory, leaves the others waiting. */
+static void end_all(int code, void *nothing)
+{
+    (void)nothing;
+    if (job_comm != MPI_COMM_NULL) {
+        dpe_ranks_abort(NULL, code);
+    }
+}
+
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 {
     *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
@@ -125,6 +134,7 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
         MPI_Comm_dup(MPI_COMM_WORLD, &job_comm) != MPI_SUCCESS) {
         return dpe_fail(err, DPE_INTERNAL, "MPI cannot be started");
     }
+    (void)on_exit(end_all, NULL);
     MPI_Comm_rank(job_comm, &ranks->rank);
     MPI_Comm_size(job_comm, &ranks->size);
     look_around(ranks);

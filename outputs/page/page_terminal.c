@@ -93,14 +93,13 @@ static void grid_take(const struct dpe_sheet *sheet, bool details, struct grid *
 }
 
 /* Texts stand left, numbers right. */
-static void print_cell(const struct dpe_sheet *sheet, const struct grid *grid, size_t row, size_t c,
-                       bool last)
+static void put_cell(struct dpe_text *line, const struct dpe_sheet *sheet, const struct grid *grid,
+                     size_t row, size_t c)
 {
     const char *text = grid->text[row * grid->columns + c];
     const int gap = grid->width[c] - width_of(text);
     const bool left = sheet->columns[c].kind <= COLUMN_METHOD;
-    dpe_print("%*s%s%*s", left ? 0 : gap, "", text, left && !last ? gap : 0, "");
-    dpe_print("%s", last ? "\n" : "  ");
+    dpe_text_put(line, "%*s%s%*s  ", left ? 0 : gap, "", text, left ? gap : 0, "");
 }
 
 /* The first column begins every block of columns. */
@@ -117,10 +116,17 @@ static void print_sheet(const struct dpe_sheet *sheet, bool details)
             used += 2 + grid.width[end];
         }
         for (size_t row = 0; row <= grid.rows; row++) {
-            print_cell(sheet, &grid, row, 0, end == begin);
+            DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
+            put_cell(&line, sheet, &grid, row, 0);
             for (size_t c = begin; c < end; c++) {
-                print_cell(sheet, &grid, row, c, c + 1 == end);
+                put_cell(&line, sheet, &grid, row, c);
             }
+            const char *text = dpe_draw_text(&line);
+            size_t n = line.n;
+            while (n > 0 && text[n - 1] == ' ') {
+                n--;
+            }
+            dpe_print("%.*s\n", (int)n, text);
         }
         end += end == begin; /* of one column */
     }

@@ -39,9 +39,16 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     char begin[1024] = "";
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tool_check_new(args->output, true, err));
-    DPE_TRY(dpe_tool_check_words(args->output, args->argc, args->argv, err));
     if (stat(args->output, &info) != 0) {
         return check_ending(args->output, err);
+    }
+    for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
+        struct stat input;
+        if (stat(i < args->n ? args->inputs[i] : args->runtimes, &input) == 0 &&
+            input.st_dev == info.st_dev && input.st_ino == info.st_ino) {
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is an input; give another name for the report", args->output);
+        }
     }
     FILE *file = fopen(args->output, "rb");
     size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
@@ -389,7 +396,7 @@ DPE_MAIN(dpe_report)
             "  dpe-report --runtimes config.json --length 128k -o runtimes.html",
     };
     dpe_tool_start(argv);
-    struct dpe_report_arguments args = {.argc = argc, .argv = argv};
+    struct dpe_report_arguments args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};
     dpe_tool_configure(&talk);

@@ -303,7 +303,9 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_det
 {
     const bool guard = dpe_h5_has(d->input->table, "/validate/guard");
     const char *folder = guard ? "/validate/guard" : "/validate/ppl";
-    if (d->perplexity->perplexity_at != NULL && ranking_of(d, false)->rank != NULL) {
+    const struct dpe_scores_result *swept = d->perplexity;
+    if (swept->perplexity_at != NULL && swept->position != NULL &&
+        ranking_of(d, false)->rank != NULL) {
         add_groups(report, d);
     }
     if (!dpe_h5_has(d->input->table, folder)) {
@@ -311,7 +313,7 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_det
     }
     const struct dpe_scores_result *r =
         dpe_input_get(report, d->input, &dpe_validated_scores_kinds[1], folder, "perplexity_at");
-    if (r != NULL && r->perplexity_at != NULL) {
+    if (r != NULL && r->perplexity_at != NULL && r->position != NULL) {
         add_plans(report, d, r);
     }
 }

@@ -35,9 +35,14 @@ void dpe_input_open(struct dpe_report *report, const char *path)
         return;
     }
     report->n++;
-    if (!dpe_report_ok(report, dpe_h5_get_identity(input->table, &input->identity, report->err)) ||
-        (dpe_h5_has(input->table, "/table") &&
-         !dpe_report_ok(report, dpe_table_load(path, &input->dpe, report->err)))) {
+    const dpe_status loaded = dpe_h5_has(input->table, "/table")
+                                  ? dpe_table_load(path, &input->dpe, report->err)
+                                  : DPE_OK;
+    /* A detection whose table no runtime would load is shown as one that is unfinished. */
+    if ((loaded == DPE_NO_MEMORY || dpe_input_has_table(input)) && !dpe_report_ok(report, loaded)) {
+        return;
+    }
+    if (!dpe_report_ok(report, dpe_h5_get_identity(input->table, &input->identity, report->err))) {
         return;
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");

@@ -20,8 +20,6 @@ struct dpe_report_arguments {
         *runtimes;  /**< what other runtimes compute from: a folder, config.json or GGUF file */
     int64_t length; /**< of the text that they read; 0: the model's longest */
     bool no_figures, mixed, force, quiet, unchecked;
-    int argc; /**< words of a command line, which may name files that are not to be replaced */
-    char **argv;
 };
 
 /** Read the tables and write page and figures. DPE_MISMATCH: tables of several models, or the

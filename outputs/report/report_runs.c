@@ -44,7 +44,7 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
 /** The plans of rows by their keys. */
 struct plans {
     const struct dpe_report_suite *suites; /**< [n_suites] of a comparison */
-    char **keys, **names;                  /**< [n_keys], [n_names] */
+    char **keys, **names; /**< [n_keys], [n_names]: a key of each, or as many of each method */
     size_t n_suites, n_keys, n_names;
 };
 
@@ -59,9 +59,10 @@ static const char *plan_words(const struct plans *plans, const char *plan)
             }
         }
     }
-    for (size_t i = 0; i < plans->n_keys && i < plans->n_names; i++) {
+    const size_t each = plans->n_names > 0 ? plans->n_keys / plans->n_names : 0;
+    for (size_t i = 0; i < each * plans->n_names; i++) {
         if (strcmp(plans->keys[i], plan) == 0) {
-            return plans->names[i];
+            return plans->names[i / each];
         }
     }
     return "";
@@ -85,8 +86,11 @@ static void collect(struct dpe_report *report, struct buckets *all)
     /* The plans of a sweep are its configurations: they are taken together. */
     if (strcmp(input->kind, "detect") != 0) {
         plans.suites = dpe_comparison_suites(report, input, &plans.n_suites);
-        plans.keys = dpe_input_names(report, input, "/plans/plan", &plans.n_keys);
-        plans.names = dpe_input_names(report, input, "/plans/name", &plans.n_names);
+        const bool grid = dpe_h5_has(input->table, "/eval/niah_grid/plan");
+        plans.keys = dpe_input_names(report, input, grid ? "/eval/niah_grid/plan" : "/plans/plan",
+                                     &plans.n_keys);
+        plans.names =
+            dpe_input_names(report, input, grid ? "/method" : "/plans/name", &plans.n_names);
     }
     if (report->status == DPE_OK &&
         !dpe_report_ok(report, dpe_h5_get_rows(input->table, &rows, &n, report->err))) {

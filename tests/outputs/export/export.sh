@@ -61,6 +61,14 @@ for wrong in "s/local_window_size: .*/local_window_size: 0x20/" "s/local_window_
     refused 65 "number" export_ --import-yaml "$work/wrong.yaml" -m "$root/data/reference" --length 512 \
         -o "$work/none.h5"
 done
+# imports CODE WORDS SED: settings that this changes.
+imports() {
+    sed "$3" "$all/table.yaml" >"$work/wrong.yaml"
+    refused "$1" "$2" export_ --import-yaml "$work/wrong.yaml" -m "$root/data/reference" --length 512 -o "$work/none.h5"
+}
+imports 65 "scale_factors: expected a list of numbers" "/scale_factors/d"
+imports 65 "line 13: local_window_size: expected it once" "s/  local_window_size: .*/&\\n&/"
+imports 64 "several models: name one; it has: reference, b" "\$ a b: {}\n[c]: {}"
 awk 'BEGIN { for (i = 0; i < 40000; i++) printf "{a: "; print "" }' >"$work/deep.yaml"
 refused 65 "nested deeper than 64" timeout 10 "$bin/dpe-export" --import-yaml "$work/deep.yaml" \
     -m "$root/data/reference" --length 512 -o "$work/none.h5" 2>"$work/err"

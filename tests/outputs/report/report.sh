@@ -85,6 +85,11 @@ echo '{}' >empty.json
 expect 65 "expected head_dim" --runtimes empty.json -o r.html --no-figures
 [ -e r.html ] && { echo "a bad configuration became a report"; failed=1; }
 
+# The page is no input, whatever of the command line names it.
+cp runtimes.html again.html
+expect 0 "is written" --o again.html table.h5
+expect 0 "is written" --title again.html table.h5 -o again.html
+
 # A folder: its tables, and the page in it.
 mkdir folder none
 cp norms.h5 compare.h5 folder
@@ -183,6 +188,13 @@ with h5py.File("beyond.h5", "a") as f:
 shutil.copy("detect.h5", "noplan.h5")
 with h5py.File("noplan.h5", "a") as f:
     f["/detect/ppl/perplexity_at"][3, 3] = float("nan")
+for folder in ("detect", "validate"):
+    shutil.copy("detect.h5", f"unplaced-{folder}.h5")
+    with h5py.File(f"unplaced-{folder}.h5", "a") as f:
+        del f[f"/{folder}/ppl/position"]
+shutil.copy("table.h5", "refused.h5")
+with h5py.File("refused.h5", "a") as f:
+    del f["/table/attention_scaling"]
 shutil.copy("compare.h5", "odd.h5")
 with h5py.File("odd.h5", "a") as f:
     f["/eval/ppl/ci_low"][...] = 0.0
@@ -208,7 +220,7 @@ expect 65 "shape.h5: has no checksum" shape.h5 -o bad.html --no-figures
 expect 65 "/detect/rank: expected the shape" --unchecked shape.h5 -o bad.html --no-figures
 cp odd.h5 bare.h5
 expect 0 "is written" --unchecked bare.h5 -o bare.html --no-figures
-"$python" "$(dirname "$0")/../../lib/checksum.py" missing.h5 shape.h5 beyond.h5 noplan.h5 odd.h5 parts.h5 oddsteps.h5 steps.h5 methods.h5
+"$python" "$(dirname "$0")/../../lib/checksum.py" unplaced-*.h5 refused.h5 missing.h5 shape.h5 beyond.h5 noplan.h5 odd.h5 parts.h5 oddsteps.h5 steps.h5 methods.h5
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
 expect 0 "is written" parts.h5 -o parts.html --no-figures
 expect 65 "/detect/rank: expected the shape [2, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
@@ -216,6 +228,11 @@ expect 65 "error: missing.h5: /detect/effective_length: is not there" missing.h5
 expect 65 "beyond.h5: /rows/bucket_count: does not match" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
 grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
+for folder in detect validate; do
+    expect 0 "is written" "unplaced-$folder.h5" -o odd.html --no-figures
+    grep -q "$folder-positions" odd.html && { echo "$folder: values without positions are shown"; failed=1; }
+done
+expect 65 "re-export the table" refused.h5 -o bad.html --no-figures
 expect 65 "/ablate/axis: expected the shape [10], found [1]" steps.h5 -o bad.html --no-figures
 expect 65 "/eval/niah/plan: expected the shape [1, 4], found [32]" methods.h5 -o bad.html --no-figures
 head -c 3000 norms.h5 >cut.h5

@@ -242,6 +242,7 @@ def detect(path, flat=False, selected=False):
     groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
     shape = (groups, len(lengths))
     names = ["rope", "base", "<what>" if selected else "joint"]
+    file.require_group("/model").attrs.create("model_type", "<script>\"'&%s`\\n", dtype=TEXT)
     put(file, "/length", lengths, np.int64)
     attr(file, "/detect", "criterion", "niah recall, higher is better")
     recall = np.full(shape, 0.25) if flat else rng.uniform(0, 1, shape)
@@ -265,16 +266,13 @@ def detect(path, flat=False, selected=False):
     put(file, "/detect/ppl/informative", [1] * groups, np.uint8)
     if not flat:
         bucket_rows(file, rng, shape, names)
-    if selected:
-        effective = np.array([128, 64, 128, 256, 128, 128, 512, 128])
-    for name, value in (("local_window", 32), ("evaluated_length", 4096), ("trained_length", 256)):
-        put(file, f"/table/{name}", value, np.int64)
+    put(file, "/table/trained_length", 256, np.int64)
+    put(file, "/table/evaluated_length", 4096, np.int64)
     put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
-    put(file, "/table/scale_factor", 4096 / np.where(effective < 1, 128, effective), np.float64)
-    put(file, "/table/effective_length", effective, np.int64)
-    complete(file, ["/table"], 3, 4, 32)
-    attr(file, "/model", "model_type", "<script>\"'&%s`\\n")
+    put(file, "/table/inv_freq", 10000.0 ** (-np.arange(32) / 32))
+    put(file, "/table/scale_factor", np.maximum(1, 4096 // np.maximum(effective, 1)), np.float64)
     if selected:
+        put(file, "/table/effective_length", [128, 64, 128, 256, 128, 128, 512, 128], np.int64)
         put(file, "/race/dropped_after", np.where(rng.uniform(0, 1, shape) < 0.3, 4, -1), np.int64)
         put(file, "/detect/niah/n_valid", np.full(shape, 10), np.int64)
     if "detect/plan" not in file:
