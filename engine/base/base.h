@@ -14,6 +14,15 @@
 extern "C" {
 #endif
 
+/** Makes a function for further sets of x86-64's vectors too, of which the loader takes the widest
+ *  that the processor has, for loops that are slow in the baseline's. Contraction is off, so all
+ *  give the same bits. Nothing where compiler or C library cannot (musl's loader has no IFUNC). */
+#if defined(__x86_64__) && defined(__GLIBC__) && (!defined(__clang__) || __clang_major__ >= 14)
+#define DPE_WIDE(...) __attribute__((target_clones(__VA_ARGS__, "default")))
+#else
+#define DPE_WIDE(...)
+#endif
+
 /** Outcome of a call. Values are the exit codes of sysexits.h, so that a tool's exit code is
  *  the status of the library call; DPE_NONFINITE alone is mapped (see dpe_exit_code). */
 enum dpe_status {

@@ -81,9 +81,9 @@ static void read_processors(const char *group, struct dpe_limits *limits)
     }
 }
 
-/* What a group leaves: it has the files of one version, and of some controllers. Whether the group
- * above binds this one too: before Linux 5.11 only where memory says so. */
-static bool read_limits(const char *group, bool is_own, struct dpe_limits *limits)
+/* Memory of either version. Whether the group above binds this one too: before Linux 5.11 only
+ * where it says so. */
+static bool read_memory(const char *group, bool is_own, struct dpe_limits *limits)
 {
     static const char *const most_names[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
     /* Version 1 knows of limits above the part of the tree that a container sees. */
@@ -99,7 +99,6 @@ static bool read_limits(const char *group, bool is_own, struct dpe_limits *limit
         leave_memory(limits, most, read_file(group, "memory.current", "", used),
                      read_file(group, "memory.stat", "total_inactive_file ", cached));
     }
-    read_processors(group, limits);
     char above[PATH];
     int n = snprintf(above, sizeof above, "%s/..", group);
     return n < (int)sizeof above && read_file(above, "memory.use_hierarchy", "", 1) != 0;
@@ -136,12 +135,16 @@ static bool climb(const char *root, const char *mount, const char *group, struct
     if (n >= (int)sizeof path || access(path, F_OK) != 0) {
         return false;
     }
-    for (bool is_own = true; read_limits(path, is_own, limits) && path[top] != '\0';
-         is_own = false) {
+    /* One folder may have the files of several controllers, of which memory alone may end here. */
+    for (bool is_own = true, binds = true;; is_own = false) {
+        binds = binds && read_memory(path, is_own, limits);
+        read_processors(path, limits);
+        if (path[top] == '\0') {
+            return true;
+        }
         char *slash = strrchr(path + top, '/');
         *(slash != NULL ? slash : path + top) = '\0';
     }
-    return true;
 }
 
 /* Spaces, backslashes and the like are written as \040 in mountinfo. */

@@ -14,6 +14,7 @@
 #endif
 
 #include "engine/base/halves.h"
+#include "engine/model/config/config.h"
 #include "engine/system/platform.h"
 
 const char *const dpe_kv_type_names[] = {"f32", "bf16", "int8", NULL};
@@ -173,6 +174,7 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
 /* --------------------------------------------------------------------------------------- cache */
 
 enum { ROOM = 1 << 14 /* bytes of the rows that are moved at a time */ };
+_Static_assert(2 * DPE_MOST_PAIRS * sizeof(float) <= ROOM, "every row has room");
 
 /* Keys, values or queries. */
 struct part {
@@ -326,6 +328,10 @@ void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
     const float *channels = channels_of(kv, rows);
     const uint64_t at = place(kv, rows);
     const int64_t width = kv->shape.width;
+    if (kv->memory == NULL && part->type == DPE_KV_F32) { /* as they are, in one call */
+        get(kv, at, (size_t)rows->count * part->row_bytes, (unsigned char *)out);
+        return;
+    }
     for (int64_t done = 0, n = 0; done < rows->count; done += n) {
         n = some_of(kv, rows, done);
         const unsigned char *bytes =

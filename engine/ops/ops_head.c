@@ -5,14 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Loops in the widest vectors that the processor has, where the baseline's are slow. Contraction is
- * off, so all give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
-
 enum {
     SMALL_WORK = 1 << 14, /* logits for which no second thread is woken */
     SUM_BLOCK = 256       /* logits whose powers are summed at a time */
@@ -73,7 +65,8 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab)
 
 /* Σ e^(x − largest) of a block of finite x ≤ largest, in loops that compilers turn into vectors:
  * with libm a third of the likelihood of a model of 262,144 tokens was spent here. */
-WIDE static double sum_powers(const float *x, int64_t n, float largest)
+DPE_WIDE("avx512f", "avx2")
+static double sum_powers(const float *x, int64_t n, float largest)
 {
     enum { LANES = 16 };
     const float shift = 0x1.8p23F; /* x + shift − shift is x rounded to an integer */
@@ -137,8 +130,9 @@ enum { EXP_DEGREE = 12 };
 
 /* Up to SUM_BLOCK numbers, in loops that compilers turn into vectors: two powers of libm for each
  * entry of the vocabulary took 3.5 times as long. */
-WIDE static void add_powers(const float *x, const float *other, int64_t n, double largest,
-                            double sums[2])
+DPE_WIDE("avx512f", "avx2")
+static void add_powers(const float *x, const float *other, int64_t n, double largest,
+                       double sums[2])
 {
     enum { LANES = 8 };
     const double shift = 0x1.8p52; /* y + shift − shift is y rounded to an integer */

@@ -308,18 +308,12 @@ void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *
 /* ------------------------------------------------------------------------------ sums of norms */
 
 /* Square roots of eight pairs at once where the processor can: at the baseline's four they are the
- * larger part of what the sums add to a prefill. Contraction is off, so both give the same
- * bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
+ * larger part of what the sums add to a prefill. */
 
 /* sum[j] += ‖x^(j)‖ over rows in their order; x is one head of the first row. The norm itself is a
  * float (its rounding averages out); the sum is not. */
-WIDE static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t n_pairs,
-                           double *sum)
+DPE_WIDE("avx2")
+static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t n_pairs, double *sum)
 {
     for (int64_t t = 0; t < rows; t++) {
         const float *low = x + t * stride;
@@ -331,8 +325,9 @@ WIDE static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t
 }
 
 /* sum[j] += ‖q^(j)‖·‖k^(j)‖ over rows in their order. */
-WIDE static void add_products(const float *q, int64_t q_stride, const float *k, int64_t k_stride,
-                              int64_t rows, int64_t n_pairs, double *sum)
+DPE_WIDE("avx2")
+static void add_products(const float *q, int64_t q_stride, const float *k, int64_t k_stride,
+                         int64_t rows, int64_t n_pairs, double *sum)
 {
     for (int64_t t = 0; t < rows; t++) {
         const float *q_low = q + t * q_stride;

@@ -178,6 +178,8 @@ static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
     return plain;
 }
 
+/* A copy of the model's: a new field of struct dpe_config that is large or points has its place
+ * here. */
 static void small_config(const struct dpe_config *config, int64_t tokens, bool in_float,
                          struct dpe_config *small)
 {

@@ -29,7 +29,7 @@ compile() {
 compile bf16 -march=armv8.2-a+bf16 engine/cpu/kernels/cpu_bf16_neon.c
 for file in engine/base/error.c engine/base/limits.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
     engine/model/config/selection.c engine/plan/*.c engine/plan/methods/*.c engine/ops/*.c \
-    engine/gguf/blocks.c engine/cpu/*.c engine/cpu/attention/*.c \
+    engine/system/platform.c engine/gguf/blocks.c engine/cpu/*.c engine/cpu/attention/*.c \
     engine/cpu/kernels/cpu_choose.c engine/model/config/config.c engine/model/config/config_layers.c \
     engine/model/config/family.c engine/model/config/layer_weights.c engine/model/model.c; do
     compile "$(basename "$file" .c)" "$file"

@@ -79,50 +79,59 @@ void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t
     }
 }
 
-/* Of equal scores the later one is worse. */
-static bool is_worse(const double *scores, int32_t a, int32_t b)
+/* The score as bits that grow with it. */
+static uint64_t ordered(double score)
 {
-    const double x = as_number(scores[a]);
-    const double y = as_number(scores[b]);
-    return x < y || (x == y && a > b);
+    union {
+        double number;
+        uint64_t bits;
+    } same = {.number = as_number(score)};
+    const uint64_t sign = UINT64_C(1) << 63;
+    return (same.bits & sign) != 0 ? ~same.bits : same.bits | sign;
 }
 
-/* Puts the one at `at` to its place in a heap of n, of which the first is the worst. */
-static void sink(const double *scores, int32_t *heap, int64_t n, int64_t at)
+/* The first digits of the k-th best score, from the highest on until as many scores begin with them
+ * as are still to be taken, or the score is known. */
+struct least {
+    uint64_t digits, known; /* and which bits of a score they are */
+    int64_t taken;          /* of the scores that begin so */
+};
+
+static struct least find_least(const double *scores, int64_t n, int64_t k)
 {
-    const int32_t moved = heap[at];
-    for (int64_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
-        child += child + 1 < n && is_worse(scores, heap[child + 1], heap[child]);
-        if (is_worse(scores, moved, heap[child])) {
+    enum { BITS = 8, VALUES = 1 << BITS };
+    struct least least = {.taken = k};
+    for (int shift = 64 - BITS; shift >= 0; shift -= BITS) {
+        int32_t counts[VALUES] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t score = ordered(scores[i]);
+            counts[score >> shift & (VALUES - 1)] += (score & least.known) == least.digits;
+        }
+        uint64_t digit = VALUES - 1;
+        for (; counts[digit] < least.taken; digit--) {
+            least.taken -= counts[digit];
+        }
+        least.digits |= digit << shift;
+        least.known |= (uint64_t)(VALUES - 1) << shift;
+        if (counts[digit] == least.taken) {
             break;
         }
-        heap[at] = heap[child];
-        at = child;
     }
-    heap[at] = moved;
+    return least;
 }
 
+/* By digits, so in time that does not depend on the order of the scores. */
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
 {
-    const int64_t kept = dpe_least(n, k);
-    for (int64_t i = 0; i < kept; i++) {
-        chosen[i] = (int32_t)i;
-    }
-    for (int64_t i = kept / 2; kept < n && i-- > 0;) {
-        sink(scores, chosen, kept, i);
-    }
-    double least = kept > 0 ? as_number(scores[chosen[0]]) : 0.0;
-    for (int64_t i = kept; kept > 0 && i < n; i++) {
-        if (scores[i] > least) {
-            chosen[0] = (int32_t)i;
-            sink(scores, chosen, kept, 0);
-            least = as_number(scores[chosen[0]]);
-        }
-    }
-    const int32_t last = kept > 0 ? chosen[0] : 0;
-    for (int64_t i = 0, at = 0; at < kept && kept < n; i++) {
-        if (!is_worse(scores, (int32_t)i, last)) {
-            chosen[at++] = (int32_t)i;
+    const int64_t most = dpe_least(n, k);
+    struct least least = find_least(scores, n, most);
+    int64_t kept = 0;
+    for (int64_t i = 0; kept < most; i++) {
+        uint64_t digits = ordered(scores[i]) & least.known;
+        bool equal = digits == least.digits && least.taken > 0;
+        least.taken -= equal;
+        if (equal || digits > least.digits) {
+            chosen[kept++] = (int32_t)i;
         }
     }
     return kept;

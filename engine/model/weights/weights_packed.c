@@ -358,7 +358,11 @@ static dpe_status read_layout(struct packed *p)
         return bad(p, t, "expected a matrix of I32");
     }
     if (p->scales == NULL) {
-        return bad(p, t, "expected its scales beside it, found none");
+        char what[2 * sizeof p->base + 96];
+        snprintf(what, sizeof what,
+                 "of type F8_E4M3: expected %s.weight_scale or %s.weight_scale_inv, found neither",
+                 p->base, p->base);
+        return bad(p, t, p->layout == FP8 ? what : "expected its scales beside it, found none");
     }
     if ((p->layout == AWQ && p->rows % 8 != 0) || (p->layout == FP4 && p->cols % 2 != 0)) {
         return bad(p, t,

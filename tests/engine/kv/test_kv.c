@@ -33,6 +33,7 @@ static struct {
     long nth, seen;
 } fault;
 static atomic_int met; /* reads of MEET */
+static atomic_ullong bytes_read, bytes_written;
 
 ssize_t __real_pread(int fd, void *bytes, size_t n, off_t at);
 ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t at);
@@ -69,12 +70,14 @@ ssize_t __wrap_pread(int fd, void *bytes, size_t n, off_t at)
             sched_yield();
         }
     }
+    atomic_fetch_add(&bytes_read, n);
     n = shortened(n);
     return n == 0 || hits(READ) ? -1 : __real_pread(fd, bytes, n, at);
 }
 
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
 {
+    atomic_fetch_add(&bytes_written, n);
     n = shortened(n);
     return n == 0 || hits(WRITE) ? -1 : __real_pwrite(fd, bytes, n, at);
 }
@@ -199,8 +202,12 @@ static void a_file_gives_what_memory_gives(void **state)
     for (int type = DPE_KV_F32; type <= DPE_KV_INT8; type++) {
         struct dpe_kv *memory = make((enum dpe_kv_type)type, false);
         struct dpe_kv *file = make((enum dpe_kv_type)type, true);
+        const struct dpe_kv_shape shape = shape_of((enum dpe_kv_type)type);
         assert_int_equal(entries(), 0); /* the file has no name */
+        atomic_store(&bytes_read, 0);
+        atomic_store(&bytes_written, 0);
         write_all(memory, 200);
+        assert_true(atomic_load(&bytes_written) == 0);
         write_all(file, 61);
         same_rows(file, memory, 3000);
         for (int64_t h = 0; h < HEADS; h++) {
@@ -209,6 +216,8 @@ static void a_file_gives_what_memory_gives(void **state)
             dpe_kv_copy(file, &rows, 790);
         }
         same_rows(file, memory, 1000);
+        assert_true(atomic_load(&bytes_written) > dpe_kv_bytes(&shape));
+        assert_true(atomic_load(&bytes_read) > dpe_kv_bytes(&shape));
         assert_int_equal(dpe_kv_status(file, NULL), DPE_OK);
         dpe_kv_destroy(file);
         dpe_kv_destroy(memory);
