@@ -123,11 +123,10 @@ const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
                                             struct dpe_json_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
 
-/** An array of strings of UTF-8 without NUL: a new reference, after a failure too; NULL when
- * absent.
- */
+/** An array of strings, of which more than `most` are a failure: a new reference, after a failure
+ * too; NULL when absent. What is not UTF-8 stands in a list of its own, as it is: [bytes]. */
 json_t *dpe_gguf_strings(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
-                         const char *key);
+                         const char *key, uint64_t most);
 /** Number i of a value, of whatever type; NAN for strings. */
 double dpe_gguf_number_at(const struct dpe_gguf_value *value, uint64_t i);
 

@@ -147,22 +147,26 @@ const struct dpe_gguf_value *dpe_gguf_array(const struct dpe_gguf *gguf,
 }
 
 json_t *dpe_gguf_strings(const struct dpe_gguf *gguf, struct dpe_json_reader *reader,
-                         const char *key)
+                         const char *key, uint64_t most)
 {
     const struct dpe_gguf_value *array = dpe_gguf_array(gguf, reader, key, DPE_GGUF_STRING);
     json_t *strings = array != NULL ? json_array() : NULL;
     size_t at = 0;
+    if (array != NULL && array->n > most) {
+        char what[64];
+        snprintf(what, sizeof what, "at most %llu strings", (unsigned long long)most);
+        dpe_json_expected(reader, key, what);
+    }
     for (uint64_t i = 0; array != NULL && i < array->n && reader->status == DPE_OK; i++) {
         const size_t n = (size_t)dpe_load_u64(array->bytes + at, 8);
         const char *text = (const char *)array->bytes + at + 8;
         at += 8 + n;
-        if (memchr(text, '\0', n) != NULL || dpe_utf8_check(text, n) != n) {
-            char what[80];
-            snprintf(what, sizeof what, "strings of UTF-8 without NUL, which number %llu is not",
-                     (unsigned long long)i);
-            dpe_json_expected(reader, key, what);
-        } else if (json_array_append_new(strings, json_stringn(text, n)) != 0) {
-            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
+        json_t *string = dpe_utf8_check(text, n) == n
+                             ? json_stringn(text, n)
+                             : json_pack("[o]", json_stringn_nocheck(text, n));
+        if (json_array_append_new(strings, string) != 0) {
+            reader->status =
+                dpe_fail(reader->err, DPE_NO_MEMORY, "%s: out of memory", reader->file);
         }
     }
     return strings;

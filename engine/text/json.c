@@ -251,7 +251,7 @@ double dpe_json_number(struct dpe_json_reader *reader, const char *key, struct d
     if (!json_is_number(value) || !isfinite(number) || !above) {
         char what[64];
         snprintf(what, sizeof what, "a number %s %g", bound.or_equal ? ">=" : ">", bound.min);
-        dpe_json_expected(reader, key, what);
+        dpe_json_expected(reader, key, isfinite(bound.min) ? what : "a finite number");
         return fallback;
     }
     if (bound.max > 0.0 && number > bound.max) {

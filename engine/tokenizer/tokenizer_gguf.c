@@ -65,9 +65,9 @@ static int64_t type_of(const struct maker *maker, uint64_t id)
 }
 
 /* The text of a token as a key. An empty one is named, as llama.cpp does, in `room`. */
-static const char *token_text(const struct maker *maker, uint64_t id, char room[32])
+static const char *token_text(const json_t *token, uint64_t id, char room[32])
 {
-    const char *text = json_string_value(json_array_get(maker->tokens, id));
+    const char *text = json_string_value(token);
     snprintf(room, 32, "[EMPTY_%llu]", (unsigned long long)id);
     return text != NULL && text[0] != '\0' ? text : room;
 }
@@ -106,12 +106,17 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
         int64_t type = type_of(maker, id);
         char room[32];
         char quoted[96];
-        const char *key = token_text(maker, id, room);
-        if (id < size && json_object_get(vocab, key) != NULL) {
-            maker->in.status = dpe_fail(
-                maker->in.err, DPE_BAD_DATA,
-                "%s: tokenizer.ggml.tokens: token %llu \"%s\": occurs twice", maker->in.file,
-                (unsigned long long)id, dpe_json_quote(quoted, key, strlen(key)));
+        const json_t *token = json_array_get(maker->tokens, id);
+        const json_t *text = json_is_array(token) ? json_array_get(token, 0) : token;
+        const char *key = token_text(token, id, room);
+        const size_t n_text = json_string_length(text);
+        const bool good = text == token && strlen(json_string_value(token)) == n_text;
+        if (!good || (id < size && json_object_get(vocab, key) != NULL)) {
+            maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
+                                        "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
+                                        maker->in.file, (unsigned long long)id,
+                                        dpe_json_quote(quoted, json_string_value(text), n_text),
+                                        good ? "occurs twice" : "expected UTF-8 without NUL");
         } else if (id < size) {
             json_object_set_new(vocab, key, json_integer((json_int_t)id));
         }
@@ -127,9 +132,14 @@ static void put_tokens(struct maker *maker, bool merged, json_t *model)
 static void put_merges(struct maker *maker, json_t *model)
 {
     static const char key[] = "tokenizer.ggml.merges";
-    json_t *merges = dpe_gguf_strings(maker->file, &maker->in, key);
+    json_t *merges = dpe_gguf_strings(maker->file, &maker->in, key, UINT64_MAX);
     if (merges == NULL) {
         dpe_json_expected(&maker->in, key, "an array of strings");
+    }
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        if (!json_is_string(json_array_get(merges, i))) {
+            dpe_json_expected(&maker->in, key, "strings of UTF-8");
+        }
     }
     json_object_set_new(model, "merges", merges);
 }
@@ -319,7 +329,8 @@ static void put_unknown(struct maker *maker, json_t *model)
     if (maker->in.status == DPE_OK && id >= maker->n) {
         dpe_json_expected(&maker->in, key, "the id of a token");
     }
-    json_object_set(model, "unk_token", json_array_get(maker->tokens, id));
+    json_t *unknown = json_array_get(maker->tokens, id);
+    json_object_set(model, "unk_token", json_is_string(unknown) ? unknown : NULL);
 }
 
 /* SentencePiece, whose merges follow from scores, or are in the file (`merged`, Gemma 4). */
@@ -388,10 +399,10 @@ static void make(struct maker *maker)
 {
     static const char key[] = "tokenizer.ggml.model";
     static const char token_types[] = "tokenizer.ggml.token_type";
-    maker->tokens = dpe_gguf_strings(maker->file, &maker->in, "tokenizer.ggml.tokens");
+    maker->tokens = dpe_gguf_strings(maker->file, &maker->in, "tokenizer.ggml.tokens", DPE_MAX_IDS);
     maker->n = json_array_size(maker->tokens);
     maker->types = dpe_gguf_array(maker->file, &maker->in, token_types, DPE_GGUF_I32);
-    if (maker->n < 1 || maker->n > DPE_MAX_IDS) {
+    if (maker->n < 1) {
         dpe_json_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
     } else if (maker->types != NULL && maker->types->n != maker->n) {
         dpe_json_expected(&maker->in, token_types, "a number for each token");

@@ -12,6 +12,7 @@
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";
+static const uint64_t most_ids = UINT64_C(1) << 22;   /* as tokenizers have */
 static const uint64_t most_bytes = UINT64_C(1) << 27; /* a tokenizer_config.json may list tokens */
 
 struct dpe_chat {
@@ -32,12 +33,13 @@ static dpe_status had_memory(const void *p, struct dpe_error *err)
 static void put_named(const struct dpe_gguf *gguf, struct dpe_json_reader *reader, json_t *config)
 {
     enum { MOST = 64 };
-    json_auto_t *names = dpe_gguf_strings(gguf, reader, "tokenizer.chat_templates");
+    json_auto_t *names = dpe_gguf_strings(gguf, reader, "tokenizer.chat_templates", MOST);
     json_auto_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(names) && i < MOST; i++) {
+    for (size_t i = 0; i < json_array_size(names); i++) {
         char key[128];
         json_t *name = json_array_get(names, i);
-        snprintf(key, sizeof key, "tokenizer.chat_template.%.64s", json_string_value(name));
+        snprintf(key, sizeof key, "tokenizer.chat_template.%.64s",
+                 json_is_string(name) ? json_string_value(name) : "");
         json_t *each = json_object();
         json_object_set(each, "name", name);
         json_object_set(each, "template", dpe_json_member(reader, key));
@@ -69,11 +71,12 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     } else {
         put_named(gguf, &reader, made);
     }
-    json_auto_t *texts = dpe_gguf_strings(gguf, &reader, "tokenizer.ggml.tokens");
+    json_auto_t *texts = dpe_gguf_strings(gguf, &reader, "tokenizer.ggml.tokens", most_ids);
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
         const int64_t id = dpe_gguf_token_id(gguf, &reader, tokens[i][0]);
-        /* NULL, which sets nothing, when there is none. */
-        json_object_set(made, tokens[i][1], id >= 0 ? json_array_get(texts, (size_t)id) : NULL);
+        json_t *text = id >= 0 ? json_array_get(texts, (size_t)id) : NULL;
+        /* NULL, which sets nothing, when there is none of UTF-8. */
+        json_object_set(made, tokens[i][1], json_is_string(text) ? text : NULL);
     }
     DPE_TRY(reader.status);
     *config = json_incref(made);

@@ -118,7 +118,7 @@ def keys_of_a_model(case):
     case.model("no heads", 65, "num_attention_heads", meta=with_value("llama.attention.head_count", U32, 0))
     case.model("heads by layer", 65, "the same number for all layers",
                meta=with_value("llama.attention.head_count_kv", I32, [4, 2]))
-    case.model("a base of NaN", 65, "rope.freq_base", meta=with_value("llama.rope.freq_base", F32, float("nan")))
+    case.model("a base of NaN", 65, "rope.freq_base", "a finite number", meta=with_value("llama.rope.freq_base", F32, float("nan")))
     case.model("unknown scaling", 65, "llama.rope.scaling.type", meta=[*META, ("llama.rope.scaling.type", STRING, "ntk"),
                                                                        ("llama.rope.scaling.factor", F32, 2.0)])
     case.model("YaRN without a factor", 0, meta=[*META, ("llama.rope.scaling.type", STRING, "yarn")])
@@ -158,6 +158,10 @@ def tokenizers(case):
     check("merges of other bytes", 65, "UTF-8", drop=["merges"], add=[("tokenizer.ggml.merges", STRING, [b"\xff \xfe"])])
     check("a token twice", 65, "occurs twice", drop=["tokens"], add=[("tokenizer.ggml.tokens", STRING, ["a", "a", "ab", "c"])])
     check("a token with NUL", 65, "NUL", drop=["tokens"], add=[("tokenizer.ggml.tokens", STRING, ["a", b"b\0", "ab", "c"])])
+    check("a token of other bytes", 65, "UTF-8 without NUL", "token 1", drop=["tokens"],
+          add=[("tokenizer.ggml.tokens", STRING, ["a", b"b\xff", "ab", "c"])])
+    check("an unused id of other bytes", 0, drop=["tokens", "token_type"],
+          add=[("tokenizer.ggml.tokens", STRING, ["a", "b", "ab", b"\xff"]), ("tokenizer.ggml.token_type", I32, [1, 1, 1, 5])])
     check("an empty token", 0, drop=["tokens"], add=[("tokenizer.ggml.tokens", STRING, ["a", "b", "ab", ""])])
     check("tokens as numbers", 65, "an array of strings", drop=["tokens"], add=[("tokenizer.ggml.tokens", U32, [1, 2, 3])])
     for kind in (U8, I8, U16, I16, U32, U64, I64):
