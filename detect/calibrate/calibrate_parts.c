@@ -228,6 +228,7 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
     enum { TEXTS = 2 }; /* an interval needs two; what must be 0 needs one */
     struct dpe_eval_arguments args = {
         .job = job_of(batch, way, NULL, trained ? "kld-trained.h5" : "kld.h5"),
+        .base = "rope",
         .official = true,
         .n_lengths = 1};
     args.lengths[0] = trained ? batch->job.trained_length : batch->entry->length;

@@ -10,7 +10,7 @@
 
 #include "engine/base/base.h"
 
-enum { PATH = 8192 };
+enum { PATH = 4096 }; /* bytes */
 
 static void close_file(FILE **file)
 {
@@ -167,8 +167,8 @@ static bool read_mount(const char *line, const struct controller *controller, ch
     char type[64];
     char options[PATH];
     const char *rest = strstr(line, " - ");
-    if (rest == NULL || sscanf(line, "%*s %*s %*s %8191s %8191s", base, point) != 2 ||
-        sscanf(rest, " - %63s %*s %8191s", type, options) != 2 ||
+    if (rest == NULL || sscanf(line, "%*s %*s %*s %4095s %4095s", base, point) != 2 ||
+        sscanf(rest, " - %63s %*s %4095s", type, options) != 2 ||
         strcmp(type, controller->type) != 0 ||
         (controller->name[0] != '\0' && !has_word(options, controller->name))) {
         return false;

@@ -26,8 +26,8 @@
  *  string of the same text, so that who wants a number refuses it by name. */
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err);
-/** The same where values are handed on (templates, scores): what jansson cannot hold is a string of the
- * mark and the number's text. */
+/** The same where values are handed on (templates, scores): what jansson cannot hold is a string of
+ * the mark and the number's text. */
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err);
 /** The object in a file of at most 256 MiB, as dpe_json_parse; *value NULL where there is no such

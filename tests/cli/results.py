@@ -70,7 +70,7 @@ def test_detect(work):
     words_of_rank = run("dpe-eval", "ablate", *MODEL, *CORPUS, "--table", work + "/detect.h5", "--what", "rank", "-o", work + "/rank.h5", code=64)
     assert b"rank 1: expected 1 \xe2\x80\xa6 0, of the detection's sweep (--select paper or both)" in words_of_rank.stderr, words_of_rank
     # A budget below the least that is read says so; one below what was read loses nothing of it.
-    assert b"a search reads 7 contexts of --length tokens at least" in run("dpe-detect", *words[:-1], work + "/least.h5", "--budget", "100tok").stderr
+    assert b"a search reads 6 contexts of --length tokens at least" in run("dpe-detect", *words[:-1], work + "/least.h5", "--budget", "100tok").stderr
     assert document("dpe-detect", *words, "--budget", "100tok") == found
     again = run("dpe-detect", *words).stderr.decode()
     assert "complete: no sample is missing" in again and "Next: dpe-run -m " in again, again
