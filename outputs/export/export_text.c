@@ -1,5 +1,5 @@
 /* Text forms of a DPE table: the YAML of the paper's code, written and read (through libyaml), and
- * CSV. */
+ * CSV through libcsv. */
 #include "outputs/export/export_tool.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <csv.h>
 #include <jansson.h>
 #include <math.h>
 #include <yaml.h>
@@ -92,10 +93,13 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
     return dpe_text_done(out, err);
 }
 
-/* Numbers and names of fields have no quotes inside. */
+/* None of these needs quotes inside; libcsv adds those around. */
 static void put_cell(struct dpe_text *out, const char *text, bool first)
 {
-    dpe_text_put(out, "%s\"%s\"", first ? "" : ",", text);
+    char field[128];
+    size_t n = csv_write(field, sizeof field, text, strlen(text));
+    dpe_text_put(out, "%s", first ? "" : ",");
+    dpe_text_put_bytes(out, field, n < sizeof field ? n : sizeof field);
 }
 
 /* Index of a field's element for a layer, head and pair; -1: it is one number,
