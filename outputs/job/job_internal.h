@@ -70,13 +70,10 @@ void dpe_group_free(struct dpe_group *group);
 /** Free its rows and take its items out. */
 void dpe_group_clear(struct dpe_group *group);
 DPE_SCOPED_HANDLE(struct dpe_group *, dpe_group_clear)
-/** Gather item `at` of the list and later ones of the same task that are missing: of the same plan,
- * or of as many plans or whole groups as are made at once. */
-void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 /** Append an item; false when the group is full. */
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 
-/** Count the rows that exist, passing each to `seen`, and those that are missing. */
+/** Count the rows that exist and those that are missing, and name the plans of the former. */
 dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err);
 /** DPE_NONFINITE when more rows than the limit allows are not finite. */
 dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
@@ -89,14 +86,16 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
                          double rate, const char *words);
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
-/** The item's row exists: count it, pass it to `seen`, show progress. */
+/** The item's row exists: count it, show progress. */
 void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item);
 /** The same for a row that was made just now; DPE_NONFINITE beyond the limit. */
 dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
                          const struct dpe_row *row, struct dpe_error *err);
-/** Before a group is begun: signals, time budget, a table that is due. */
-dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
-                           struct dpe_error *err);
+/** The next group of rows that are missing, from item *at on; *at becomes the item after its first.
+ * An empty group: the list is at its end. The journal has its plans, and a table that was due is
+ * written. DPE_INCOMPLETE: a signal, or no time is left. */
+dpe_status dpe_loop_next(struct dpe_loop *loop, size_t *at, struct dpe_group *group,
+                         struct dpe_error *err);
 /** Make the rows of a group in the job's sessions. */
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
 /** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */

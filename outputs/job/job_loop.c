@@ -333,7 +333,9 @@ bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t
     return true;
 }
 
-void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+/* Item `at` of the list and later ones of the same task that are missing: of the same plan, or of
+ * as many plans or whole groups as are made at once. */
+static void gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
 {
     const struct dpe_item *items = loop->list->items;
     int64_t end = (int64_t)loop->list->n_items;
@@ -356,8 +358,9 @@ void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int6
 
 /* ---------------------------------------------------------------------------------------- rows */
 
-dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
-                           struct dpe_error *err)
+/* Before a group is begun: signals, time budget, a table that is due. */
+static dpe_status begin_group(struct dpe_loop *loop, const struct dpe_group *group,
+                              struct dpe_error *err)
 {
     struct dpe_job *job = loop->job;
     if (dpe_signals_asked() != DPE_STOP_NONE) {
@@ -380,6 +383,30 @@ void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item)
     loop->missing[item->task]--;
     loop->job->missing--;
     dpe_loop_show(loop);
+}
+
+dpe_status dpe_loop_next(struct dpe_loop *loop, size_t *at, struct dpe_group *group,
+                         struct dpe_error *err)
+{
+    const struct dpe_wanted *list = loop->list;
+    group->n = 0;
+    for (; *at < list->n_items && group->n == 0; (*at)++) {
+        const struct dpe_item *item = &list->items[*at];
+        if (loop->open[*at] != 1) {
+            continue;
+        }
+        if (dpe_loop_find(loop, item) != NULL) { /* two plans of the list are one and the same */
+            dpe_loop_close(loop, item);
+            continue;
+        }
+        gather(group, loop, (int64_t)*at);
+        DPE_TRY(begin_group(loop, group, err));
+    }
+    for (int64_t i = 0; i < group->n; i++) {
+        const struct dpe_listed_plan *plan = &list->plans[group->items[i].plan];
+        DPE_TRY(dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err));
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,

@@ -2,7 +2,6 @@
  * workers that are free, itself included; while it makes its own rows it answers the others now and
  * then. A rank above 0 makes the rows that are assigned to it, and appends each to its own journal
  * before it reports it. */
-#include "engine/session/session.h"
 #include "outputs/h5/rows.h"
 #include "outputs/job/job_internal.h"
 
@@ -20,7 +19,7 @@ static void nap(void)
     nanosleep(&time, NULL);
 }
 
-/* A message of rank 0 without content to every so-manieth rank. */
+/* An empty message of rank 0 to every rank whose number is a multiple of `each`, but 0. */
 static void tell_all(struct dpe_ranks *ranks, int each, enum dpe_message_kind kind)
 {
     const struct dpe_message message = {.kind = kind};
@@ -63,7 +62,7 @@ struct scheduler {
     struct dpe_loop *loop;
     struct dpe_ranks *ranks;
     struct worker *workers; /* [size] */
-    struct dpe_group group; /* to be handed out */
+    struct dpe_group group; /* to be handed out to another rank */
     struct dpe_group own;   /* of rank 0 */
     size_t next;            /* no item before this one is to be handed out */
     double dropped;         /* when the others were asked to drop their rows, 0 = not yet */
@@ -118,10 +117,10 @@ static void stop(struct scheduler *scheduler, dpe_status status, const struct dp
     }
 }
 
-/* Give the gathered group to a rank. */
-static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error *err)
+/* Give a group to a rank. */
+static dpe_status assign(struct scheduler *scheduler, const struct dpe_group *group, int rank,
+                         struct dpe_error *err)
 {
-    struct dpe_group *group = &scheduler->group;
     const char *list = (const char *)group->at;
     const size_t n = (size_t)group->n * sizeof *group->at;
     const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
@@ -129,9 +128,6 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
                      : send_peers(scheduler->ranks, list, n, err));
     for (int64_t i = 0; i < group->n; i++) {
         scheduler->loop->open[group->at[i]] = 2;
-        if (rank == 0) {
-            dpe_group_add(&scheduler->own, scheduler->loop, group->at[i]);
-        }
     }
     scheduler->workers[rank] = (struct worker){.rows = group->n,
                                                .item = group->at[0],
@@ -144,26 +140,9 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
 
 static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
-    struct dpe_loop *loop = scheduler->loop;
-    const struct dpe_wanted *list = loop->list;
-    while (scheduler->next < list->n_items && loop->open[scheduler->next] != 1) {
-        scheduler->next++;
-    }
-    if (scheduler->next == list->n_items) {
-        return DPE_OK;
-    }
-    const struct dpe_item *item = &list->items[scheduler->next];
-    if (dpe_loop_find(loop, item) != NULL) { /* two plans of the list are one and the same */
-        dpe_loop_close(loop, item);
-        return DPE_OK;
-    }
-    dpe_group_gather(&scheduler->group, loop, (int64_t)scheduler->next);
-    DPE_TRY(dpe_loop_before(loop, &scheduler->group, err));
-    for (int64_t i = 0; i < scheduler->group.n; i++) {
-        const struct dpe_listed_plan *plan = &list->plans[scheduler->group.items[i].plan];
-        DPE_TRY(dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err));
-    }
-    return assign(scheduler, rank, err);
+    struct dpe_group *group = rank > 0 ? &scheduler->group : &scheduler->own;
+    DPE_TRY(dpe_loop_next(scheduler->loop, &scheduler->next, group, err));
+    return group->n > 0 ? assign(scheduler, group, rank, err) : DPE_OK;
 }
 
 /* A row that is safe in the journal of `rank`. */
@@ -325,9 +304,13 @@ static bool tend(struct scheduler *scheduler)
     return heard;
 }
 
+/* Called at every layer, of which a small model has thousands a second: few of them look. */
 static void tend_others(void *user)
 {
-    tend(user);
+    struct scheduler *scheduler = user;
+    if (dpe_clock() - scheduler->looked > 0.001) {
+        tend(scheduler);
+    }
 }
 
 /* Rank 0's own rows. */
@@ -337,7 +320,7 @@ static void make_own(struct scheduler *scheduler)
     DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *own = &scheduler->own;
     dpe_status status = hand_out(scheduler, 0, &err);
     stop(scheduler, status, &err);
-    if (own->n == 0) {
+    if (status != DPE_OK || own->n == 0) {
         return;
     }
     scheduler->ranks->beat = tend_others;

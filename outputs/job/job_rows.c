@@ -11,10 +11,6 @@
 static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *cleared = group;
-    for (int64_t i = 0; i < group->n; i++) {
-        const struct dpe_listed_plan *plan = &loop->list->plans[group->items[i].plan];
-        DPE_TRY(dpe_run_plan(loop->job->run, plan->key, plan->plan->name, err));
-    }
     struct dpe_job_inside inside = {.loop = loop,
                                     .n = group->n,
                                     .task = group->items[0].task,
@@ -34,21 +30,13 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
 /* One process: in the list's order. */
 static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
 {
-    const struct dpe_wanted *list = loop->list;
     DPE_SCOPED(dpe_group_free) struct dpe_group group = {0};
+    size_t at = 0;
     DPE_TRY(dpe_group_init(&group, loop, err));
-    for (size_t i = 0; i < list->n_items; i++) {
-        const struct dpe_item *item = &list->items[i];
-        if (!loop->open[i]) {
-            continue;
-        }
-        if (dpe_loop_find(loop, item) != NULL) { /* two plans of the list are one and the same */
-            dpe_loop_close(loop, item);
-            continue;
-        }
-        dpe_group_gather(&group, loop, (int64_t)i);
-        DPE_TRY(dpe_loop_before(loop, &group, err));
+    DPE_TRY(dpe_loop_next(loop, &at, &group, err));
+    while (group.n > 0) {
         DPE_TRY(run_group(loop, &group, err));
+        DPE_TRY(dpe_loop_next(loop, &at, &group, err));
     }
     return DPE_OK;
 }
