@@ -39,9 +39,9 @@ int dpe_detect_positions(const struct dpe_detect_report *report)
  */
 static dpe_status collect(const struct dpe_detect_report *report,
                           const struct dpe_detect_result *result, struct dpe_detect_read *read,
-                          const struct dpe_run *run, const char *const *keys, int n,
-                          struct dpe_error *err)
+                          const char *const *keys, int n, struct dpe_error *err)
 {
+    const struct dpe_run *run = report->of->job.run;
     const int buckets = dpe_detect_positions(report);
     dpe_detect_scores_free(&read->scores);
     free(read->at);
@@ -65,22 +65,21 @@ static dpe_status collect(const struct dpe_detect_report *report,
 }
 
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
-                              const struct dpe_run *run, struct dpe_error *err)
+                              struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->of->grid.params;
     DPE_OWNED const char **keys = dpe_detect_cell_keys(&report->of->grid);
     dpe_detect_ranking_free(&result->ranking);
     DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
-    DPE_TRY(collect(report, result, &result->swept, run, keys, params->n_groups * params->n_lengths,
-                    err));
+    DPE_TRY(
+        collect(report, result, &result->swept, keys, params->n_groups * params->n_lengths, err));
     DPE_TRY(dpe_detect_rank(&result->swept.scores, params->n_groups, params->lengths,
                             params->n_lengths, result->criterion, &result->ranking, err));
     dpe_detect_tell_cells(report, result);
     return DPE_OK;
 }
 
-dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
-                                   struct dpe_error *err)
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->of->grid.params;
     size_t n = (size_t)params->n_groups;
@@ -92,7 +91,7 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     DPE_TRY(DPE_MADE(report->selected, err, "out of memory for %zu groups", n));
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
-            DPE_TRY(report_task(report, &report->results[i], run, err));
+            DPE_TRY(report_task(report, &report->results[i], err));
         }
     }
     for (int g = 0; g < params->n_groups; g++) {
@@ -159,14 +158,14 @@ static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
 }
 
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
-                                const struct dpe_run *run, struct dpe_error *err)
+                                struct dpe_error *err)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->validated[v].config.key;
     }
     result->validated = false;
-    DPE_TRY(collect(report, result, &result->checked, run, keys, report->n_validated, err));
+    DPE_TRY(collect(report, result, &result->checked, keys, report->n_validated, err));
     dpe_detect_validate(&result->checked.scores, keys, result->criterion, report->kept,
                         &result->validation);
     result->validated = true;
@@ -175,28 +174,27 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
 
 /* What the model as it is finds in fewer tokens. */
 static dpe_status find_short(const struct dpe_detect_report *report, int64_t together,
-                             const struct dpe_run *run, struct dpe_detect_short *read,
-                             struct dpe_error *err)
+                             struct dpe_detect_short *read, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
     const char *key = report->validated[DPE_DETECT_ROPE].config.key;
     if (read->task == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_detect_collect(run, read->task, &key, 1, 0, read->n, together, &scores, err));
+    DPE_TRY(dpe_detect_collect(report->of->job.run, read->task, &key, 1, 0, read->n, together,
+                               &scores, err));
     read->found = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
     return DPE_OK;
 }
 
-static dpe_status validate_all(struct dpe_detect_report *report, const struct dpe_run *run,
-                               struct dpe_error *err)
+static dpe_status validate_all(struct dpe_detect_report *report, struct dpe_error *err)
 {
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         struct dpe_detect_result *result = &report->results[i];
         if (result->used && result->checked.n > 0) {
-            DPE_TRY(validate_task(report, result, run, err));
+            DPE_TRY(validate_task(report, result, err));
             for (int at = 0; at < 2; at++) {
-                DPE_TRY(find_short(report, result->together, run, &result->shorter[at], err));
+                DPE_TRY(find_short(report, result->together, &result->shorter[at], err));
             }
         }
     }
@@ -266,16 +264,15 @@ static void find_plain(struct dpe_detect_report *report)
     }
 }
 
-dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
-                                        struct dpe_error *err)
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, struct dpe_error *err)
 {
     report->kept = report->chosen;
-    DPE_TRY(validate_all(report, run, err));
+    DPE_TRY(validate_all(report, err));
     if (dpe_detect_searches(report->of->args->rule)) {
         report->kept = find_kept(report);
     }
     if (report->kept != report->chosen) {
-        DPE_TRY(validate_all(report, run, err));
+        DPE_TRY(validate_all(report, err));
     }
     DPE_TRY(keep(report, err));
     find_plain(report);

@@ -31,8 +31,9 @@ static int64_t together_of(const struct detect_inputs *inputs, const char *task)
 
 /* Tokens of the prompts of all rows that have a value, of questions that share a context the
  * first's: their own few tokens are left out. */
-static int64_t count_tokens(const struct detect_inputs *inputs, const struct dpe_run *run)
+static int64_t count_tokens(const struct detect_inputs *inputs)
 {
+    const struct dpe_run *run = inputs->job.run;
     size_t n = 0;
     int64_t tokens = 0;
     const struct dpe_row *const *rows = dpe_run_rows(run, &n);
@@ -50,14 +51,13 @@ static int64_t count_tokens(const struct detect_inputs *inputs, const struct dpe
 static dpe_status fill_table(void *state, struct dpe_h5 *table, struct dpe_error *err)
 {
     struct sweep *sweep = state;
-    const struct dpe_run *run = sweep->inputs.job.run;
-    sweep->report.read_tokens = count_tokens(&sweep->inputs, run);
+    sweep->report.read_tokens = count_tokens(&sweep->inputs);
     sweep->report.work = dpe_job_work(&sweep->inputs.job);
     if (dpe_detect_sweeps(sweep->inputs.args->rule)) {
-        DPE_TRY(dpe_detect_report_sweep(&sweep->report, run, err));
+        DPE_TRY(dpe_detect_report_sweep(&sweep->report, err));
     }
     if (sweep->report.n_validated > 0) {
-        DPE_TRY(dpe_detect_report_validation(&sweep->report, run, err));
+        DPE_TRY(dpe_detect_report_validation(&sweep->report, err));
     }
     return dpe_detect_write(&sweep->report, sweep->complete, table, err);
 }
@@ -219,18 +219,17 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = &sweep->report;
     const enum dpe_detect_rule rule = sweep->inputs.args->rule;
-    const struct dpe_run *run = sweep->inputs.job.run;
     dpe_detect_report_free(report);
     make_report(sweep);
     if (dpe_detect_sweeps(rule)) {
         DPE_TRY(sweep_stage(sweep, err));
-        DPE_TRY(dpe_detect_report_sweep(report, run, err));
+        DPE_TRY(dpe_detect_report_sweep(report, err));
     }
     if (dpe_detect_searches(rule)) {
         DPE_TRY(dpe_detect_stage_search(sweep, err));
     }
     DPE_TRY(dpe_detect_stage_validate(sweep, err));
-    return dpe_detect_report_validation(report, run, err);
+    return dpe_detect_report_validation(report, err);
 }
 
 /* ---------------------------------------------------------------------------------------- study */

@@ -104,7 +104,7 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 
 /* -------------------------------------------------------------------------------------- stages */
 
-/** A detection at work: the state of dpe_detect_study, whose functions have these names. */
+/** A detection at work: the state of dpe_detect_study, whose functions follow. */
 struct sweep {
     struct detect_inputs inputs;
     struct dpe_detect_report report;

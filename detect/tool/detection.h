@@ -31,7 +31,7 @@ struct dpe_detect_arguments {
     const char *niah, *lengths;
     const char *temperature; /**< "auto", "off", or one as dpe_temperature_parse */
     const char *selection;   /**< keys of the method select, or NULL */
-    int task;                /**< index of the names of --task, of which follow: */
+    int task;                /**< --task, an index of its names; the three below follow from it */
     bool task_given, use_niah, use_ppl;
     bool auto_task; /**< the needles are the hardest that the model can do */
     int64_t window, groups;

@@ -15,7 +15,6 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/run/run.h"
 
 /** What chooses the plan of the table. */
 enum dpe_detect_rule {
@@ -104,11 +103,9 @@ int dpe_detect_positions(const struct dpe_detect_report *report);
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
 /** Collect the sweep's rows and rank them; fills scale as well. May be called again. */
-dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
-                                   struct dpe_error *err);
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, struct dpe_error *err);
 /** Collect the validated rows, compare, and make the entry of the table. May be called again. */
-dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
-                                        struct dpe_error *err);
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, struct dpe_error *err);
 /** Free what was computed. */
 void dpe_detect_report_free(struct dpe_detect_report *report);
 

@@ -422,8 +422,8 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
     return DPE_OK;
 }
 
-dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
-                              dpe_status (*each)(char **text))
+void dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
+                        void (*each)(char **text))
 {
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
@@ -435,10 +435,11 @@ dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
         char *elements = *array_of(dataset, result) + dataset->at;
         for (size_t e = 0; e < n; e++) {
             char **text = (char **)(void *)(elements + e * dataset->stride);
-            DPE_TRY(*text != NULL ? each(text) : DPE_OK);
+            if (*text != NULL) {
+                each(text);
+            }
         }
     }
-    return DPE_OK;
 }
 
 static void drop(const struct dpe_dataset *dataset, void *result)
@@ -448,11 +449,10 @@ static void drop(const struct dpe_dataset *dataset, void *result)
     *array = NULL;
 }
 
-static dpe_status free_text(char **text)
+static void free_text(char **text)
 {
     free(*text);
     *text = NULL;
-    return DPE_OK;
 }
 
 /* Whether the dataset is the first of the names' that has its array. */

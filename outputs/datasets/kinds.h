@@ -70,10 +70,9 @@ void dpe_datasets_fields(const struct dpe_dataset_kind *kind, const void *result
 /** A row of the list `list` for every index along `axes`. */
 void dpe_datasets_rows(const struct dpe_dataset_kind *kind, const void *result, const char *axes,
                        const char *list, struct dpe_result *out);
-/** Call `each` with every string that dpe_datasets_get read; it may replace it. The first failure
- * ends it. */
-dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
-                              dpe_status (*each)(char **text));
+/** Call `each` with every string that dpe_datasets_get read; it may replace it. */
+void dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
+                        void (*each)(char **text));
 /** Make the arrays of the datasets of `names`, as long as their axes, all 0; of records one is
  * enough. DPE_NO_MEMORY. Free with dpe_datasets_drop, also after a failure. */
 dpe_status dpe_datasets_make(const struct dpe_dataset_kind *kind, void *result, const char *names,

@@ -278,9 +278,8 @@ dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_
         .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
     DPE_TRY(check_output(args, err));
     open_inputs(args, &report);
-    if (report.status == DPE_OK) {
-        compose(args, &report);
-    }
+    DPE_TRY(report.status);
+    compose(args, &report);
     DPE_TRY(report.status);
     /* Without figures the page shows the tables of their numbers. */
     for (size_t i = 0; i < report.page.n && args->no_figures; i++) {

@@ -373,9 +373,10 @@ static const char *plan_name(const struct validation *v, int plan)
                                         : name;
 }
 
-/* A validation, or a search, where there is one. */
-static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
-                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
+/* A validation, or a search. */
+static void *read_if_there(struct dpe_report *report, const struct dpe_report_input *input,
+                           const struct dpe_dataset_kind *kind, const char *folder,
+                           const char *names)
 {
     return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
                                             : NULL;
@@ -387,7 +388,7 @@ static struct validation read_validation(struct dpe_report *report,
 {
     const struct dpe_report_input *input = d->input;
     struct validation v = {.recall = recall};
-    v.r = read_other(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
+    v.r = read_if_there(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
     if (v.r == NULL) {
         return v;
     }
@@ -440,8 +441,6 @@ static void name_table(struct dpe_report *report, const struct dpe_report_detect
     }
 }
 
-static const double two_pi = 6.283185307179586;
-
 /* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
 static void turn_text(const struct dpe_report_detection *d, int64_t group, char text[64])
 {
@@ -452,7 +451,7 @@ static void turn_text(const struct dpe_report_detection *d, int64_t group, char 
     while (last > first && t->inv_freq[last] == 0.0) {
         last--;
     }
-    const double fast = two_pi / t->inv_freq[first], slow = two_pi / t->inv_freq[last];
+    const double fast = 2.0 * M_PI / t->inv_freq[first], slow = 2.0 * M_PI / t->inv_freq[last];
     snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
 }
 
@@ -521,9 +520,9 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
     const struct dpe_dataset_kind *scores = &dpe_validated_scores_kinds[0];
     const struct dpe_detect_words of = {
         .decides = v->r,
-        .users = read_other(report, input, scores, "/validate/user", "-validated_sample"),
-        .texts = read_other(report, input, scores, "/validate/guard", "-validated_sample"),
-        .search = read_other(report, input, &dpe_search_kind, "/search", NULL),
+        .users = read_if_there(report, input, scores, "/validate/user", "-validated_sample"),
+        .texts = read_if_there(report, input, scores, "/validate/guard", "-validated_sample"),
+        .search = read_if_there(report, input, &dpe_search_kind, "/search", NULL),
         .spent = dpe_input_read_whole(input, "/search", "contexts", 0),
         .exhausted = dpe_input_read_whole(input, "/search", "exhausted", 0) != 0,
         .recall = v->recall,

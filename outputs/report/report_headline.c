@@ -1,7 +1,6 @@
 /* What a comparison says at a glance: its best values, what a table is worth at its longest length
  * and how it is used, and the figure of the first screen. */
 #include "outputs/datasets/worth.h"
-#include "outputs/read/read.h"
 #include "outputs/report/report_parts.h"
 
 #include <math.h>

@@ -59,12 +59,11 @@ bool dpe_input_has_table(const struct dpe_report_input *input)
            (dpe_h5_has(input->table, "/table/mask") && !dpe_h5_has(input->table, "/detect"));
 }
 
-static dpe_status clean(char **text)
+static void clean(char **text)
 {
     char *cleaned = dpe_draw_clean_text(*text, 0);
     free(*text);
     *text = cleaned;
-    return DPE_OK;
 }
 
 void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *input,

@@ -44,7 +44,7 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
 /** The plans of rows by their keys. */
 struct plans {
     const struct dpe_report_suite *suites; /**< [n_suites] of a comparison */
-    char **keys, **names; /**< [n_keys], [n_names]: a key of each, or as many of each method */
+    char **keys, **names;                  /**< n_keys / n_names keys in a row belong to one name */
     size_t n_suites, n_keys, n_names;
 };
 
