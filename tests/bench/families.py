@@ -82,8 +82,9 @@ MODELS = {
                             num_experts=128, num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1,
                             mlp_only_layers=[]), 32768, "`qwen3_moe`; as Qwen3-4B"),
     "Qwen3.5-4B": (shape("qwen3_5_text", 32, 2560, 9216, 16, 4, 248320, 262144, 1e7, **HYBRID, **TIED), 0,
-                   "`qwen3_5`; needs nothing up to 256k. One layer of four is attention, with 32 of 128 pairs; the recurrent ones "
-                   "stay and add 50 MiB a text (four times as much to cut back to). Text alone; `cuda` ran its kind of layers on the emulated device alone"),
+                   "`qwen3_5` as Qwen3.6 and 3.8, with experts `qwen3_5_moe`; needs nothing up to 256k. One layer of four is "
+                   "attention, with 32 of 128 pairs; the recurrent ones stay and add 50 MiB a text (four times as much to cut back "
+                   "to). Text alone; `cuda` ran its kind of layers on the emulated device alone"),
     "Qwen3.5-9B": (shape("qwen3_5_text", 32, 4096, 12288, 16, 4, 248320, 262144, 1e7, **HYBRID), 0, "as Qwen3.5-4B"),
     "Phi-4 14B": (shape("phi3", 40, 5120, 17920, 40, 10, 100352, 16384, 2.5e5), 0,
                   "`phi3`; Phi-3-mini-4k has a window shorter than its trained length in every layer: refused"),
