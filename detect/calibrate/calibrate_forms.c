@@ -28,7 +28,7 @@ static const struct form {
     bool dpe;                      /* it holds plans of DPE alone */
     bool still;                    /* of a temperature alone */
     bool both;                     /* of either */
-    enum dpe_export_format format; /* AUTO: the one of its name */
+    enum dpe_export_format format; /* FORMAT_AUTO: the one of its name */
     bool plain;                    /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},

@@ -52,11 +52,10 @@ static const struct dpe_option options_table[] = {
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2,
      DPE_PATH(struct dpe_export_arguments, output)},
     {"format", 0, "F", DPE_BASIC,
-     "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (--method "
-     "yarn, or a plan without an adapter) longrope: a config.json, gguf-rope: a copy of --gguf, or "
-     "the options of a runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: "
-     "by the name of "
-     "FILE)",
+     "auto (default: by the name of FILE), h5, json, yaml, pt, hf, safetensors or csv; of a table "
+     "of frequencies (--method yarn, or a plan without an adapter) longrope: a config.json, "
+     "gguf-rope: a copy of --gguf, or the options of a runtime's command line: vllm-flags, "
+     "sglang-flags, llama.cpp-flags",
      2, DPE_CHOICE(struct dpe_export_arguments, format, dpe_export_formats),
      DPE_GIVEN(struct dpe_export_arguments, format_given)},
     {"model", 'm', "DIR", DPE_BASIC,

@@ -91,7 +91,7 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
 
 /* ------------------------------------------------------------------------- what dpe-export does */
 
-/** Forms, in the order of their names. */
+/** Forms; dpe_export_formats has their names. */
 enum dpe_export_format {
     FORMAT_AUTO, /**< by the name of the file; of one that does not show it: unknown */
     FORMAT_H5,
@@ -106,7 +106,7 @@ enum dpe_export_format {
     FORMAT_FLAGS, /**< the first of those of enum dpe_flags_of, in its order */
     FORMAT_FLAGS_LAST = FORMAT_FLAGS + 2,
 };
-/** "h5"; NULL ends them. */
+/** Their names, "auto" first; NULL ends them. */
 extern const char *const dpe_export_formats[];
 
 /** What is asked for: the command line of dpe-export. */

@@ -323,11 +323,10 @@ static dpe_status find_block(const char *name, json_t *root, const char *model,
     json_object_foreach(root, key, value)
     {
         dpe_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "", key);
-        *block = model != NULL ? json_object_get(root, model) : value;
     }
-    if (model == NULL && json_object_size(root) > 1) {
-        *block = NULL;
-    }
+    *block = model != NULL                 ? json_object_get(root, model)
+             : json_object_size(root) == 1 ? value
+                                           : NULL;
     return *block != NULL ? DPE_OK
                           : dpe_fail(err, DPE_USAGE, "%s: %s%s; it has: %s", name,
                                      model != NULL ? "no settings of " : "several models: name one",

@@ -47,7 +47,7 @@ void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_ty
                       const void *data, int64_t n, const char *long_name, const char *units);
 void dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name);
 /** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
- *  replaced: of those that dpe_run_snapshot writes on "/" only title and source are a tool's. */
+ *  replaced. On "/" a tool sets only title and source; the others are dpe_run_snapshot's. */
 void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                       const char *value);
 void dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value);
@@ -132,9 +132,9 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 struct dpe_new_file;
-/** Close a table made by dpe_h5_create and write it into a new file, which is reopened
- *  and compared with the bytes that were written. dpe_new_file_finish puts it in place. Frees the
- * table always; the file is the caller's to drop. */
+/** Close a table made by dpe_h5_create and write it into a new file, which is reopened and compared
+ *  with the bytes that were written. dpe_new_file_finish puts it in place. Frees the table always;
+ *  the file is the caller's to drop. */
 dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err);
 
 /** Compare an open file with its trailer. DPE_BAD_DATA when they do not match; without a trailer

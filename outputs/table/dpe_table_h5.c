@@ -170,8 +170,8 @@ static int64_t read_extent(struct reader *reader, const char *name)
     return (int64_t)extent[0];
 }
 
-/* A run that was stopped has rows and no /table yet. */
-static void refuse_unfinished(struct dpe_table_form *form)
+/* No /table: a run that was stopped has rows alone. */
+static void refuse_without_table(struct dpe_table_form *form)
 {
     int64_t complete = 1, planned = 0, missing = 0;
     char samples[96] = "";
@@ -193,7 +193,7 @@ static int64_t count_entries(struct dpe_table_form *form)
 {
     struct reader *reader = reader_of(form);
     if (!has_path(reader, "/table")) {
-        refuse_unfinished(form);
+        refuse_without_table(form);
         return 0;
     }
     if (!has_path(reader, "/table/length")) {

@@ -36,7 +36,7 @@ struct dpe_table_form {
                    const char *expected);
     /** Whether there is such a member, of whatever type. */
     bool (*has)(struct dpe_table_form *form, const char *object, const char *name);
-    /** A text, owned; NULL: none, or a failure. A whole number, false: the same. */
+    /** A text, owned, or a whole number. NULL or false: there is none, or a failure. */
     char *(*text)(struct dpe_table_form *form, const char *object, const char *name);
     bool (*whole)(struct dpe_table_form *form, const char *object, const char *name,
                   int64_t *value);

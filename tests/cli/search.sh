@@ -25,18 +25,13 @@ wait $pid || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"
 grep -q "plans were tried in [0-9]* contexts" "$work/calm.txt" && grep -q "^  perplexity " "$work/calm.txt" ||
     fail "no search, or no guard: $(cat "$work/calm.txt")"
-# Tokens that a run has read and generated, by what it said.
-spent() {
-    awk '/tokens were read/ { print $1 + $5 }' "$work/err"
-}
-read_tokens=$(spent)
-
-# The dry run's cost is a bound of what was read.
+# The dry run's cost is a bound of the tokens that a run says it has read and generated.
+read_tokens=$(awk '/tokens were read/ { print $1 + $5 }' "$work/err")
 search --dry-run -o "$work/none.h5" || fail "dry run: $(cat "$work/err")"
 sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !(r > 0 && $1 >= r) }' ||
     fail "dry run: fewer tokens than the $read_tokens that were read: $(cat "$work/out")"
 
-# And of what is read no more than twice what a default search reads, which ends with its first heat.
+# And at most twice what a default search reads; that search ends with its first heat. Decoded tokens are left out here.
 # shellcheck disable=SC2086 # several words
 usual="-m $root/data/reference -l 512 --corpus $root/data/sample --threads 1 --device cpu --dtype f32"
 "$bin/dpe-detect" $usual -o "$work/usual.h5" >"$work/out" 2>"$work/err" || fail "a default search: $(cat "$work/err")"

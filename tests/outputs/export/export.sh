@@ -54,21 +54,18 @@ grep -q "selected_dim_path .* is ignored: this table scales all pairs" "$work/er
 same "$all/table.h5" "$work/yaml.h5" /model
 
 # Numbers of a YAML are decimal, and it is as deep as settings are.
-for wrong in "s/local_window_size: .*/local_window_size: 0x20/" "s/local_window_size: .*/local_window_size: 1e2/" \
-    "s/scale_factors: *\[[^,]*/scale_factors: [0x1p1/"; do
-    sed "$wrong" "$all/table.yaml" >"$work/wrong.yaml"
-    cmp -s "$all/table.yaml" "$work/wrong.yaml" && fail "$wrong changes nothing: $(cat "$all/table.yaml")"
-    refused 65 "number" export_ --import-yaml "$work/wrong.yaml" -m "$root/data/reference" --length 512 \
-        -o "$work/none.h5"
-done
-# imports CODE WORDS SED: settings that this changes.
-imports() {
+# wrong_yaml CODE WORDS SED: settings that SED makes wrong are refused.
+wrong_yaml() {
     sed "$3" "$all/table.yaml" >"$work/wrong.yaml"
+    cmp -s "$all/table.yaml" "$work/wrong.yaml" && fail "$3 changes nothing: $(cat "$all/table.yaml")"
     refused "$1" "$2" export_ --import-yaml "$work/wrong.yaml" -m "$root/data/reference" --length 512 -o "$work/none.h5"
 }
-imports 65 "scale_factors: expected a list of numbers" "/scale_factors/d"
-imports 65 "line 13: local_window_size: expected it once" "s/  local_window_size: .*/&\\n&/"
-imports 64 "several models: name one; it has: reference, b" "\$ a b: {}\n[c]: {}"
+wrong_yaml 65 "number" "s/local_window_size: .*/local_window_size: 0x20/"
+wrong_yaml 65 "number" "s/local_window_size: .*/local_window_size: 1e2/"
+wrong_yaml 65 "number" "s/scale_factors: *\[[^,]*/scale_factors: [0x1p1/"
+wrong_yaml 65 "scale_factors: expected a list of numbers" "/scale_factors/d"
+wrong_yaml 65 "line 13: local_window_size: expected it once" "s/  local_window_size: .*/&\\n&/"
+wrong_yaml 64 "several models: name one; it has: reference, b" "\$ a b: {}\n[c]: {}"
 awk 'BEGIN { for (i = 0; i < 40000; i++) printf "{a: "; print "" }' >"$work/deep.yaml"
 refused 65 "nested deeper than 64" timeout 10 "$bin/dpe-export" --import-yaml "$work/deep.yaml" \
     -m "$root/data/reference" --length 512 -o "$work/none.h5" 2>"$work/err"

@@ -415,7 +415,7 @@ static const struct change {
     {"/table/length", NULL, NULL, {104, 208}, "the entry that /table/length lists"},
 };
 
-static void what_a_table_says_of_itself_is_held_against_the_library(void **state)
+static void what_a_table_says_of_itself_is_checked(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_table *table = NULL;
@@ -984,7 +984,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(what_lies_elsewhere_is_refused),
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
-        WITH_SCRATCH(what_a_table_says_of_itself_is_held_against_the_library),
+        WITH_SCRATCH(what_a_table_says_of_itself_is_checked),
         WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
         WITH_SCRATCH(what_is_stored_short_is_refused),
         WITH_SCRATCH(a_block_that_is_short_is_refused),
