@@ -211,11 +211,10 @@ const char *dpe_jsonl_text(const json_t *value, char number[DPE_JSONL_NUMBER])
     if (json_is_integer(value)) {
         snprintf(number, DPE_JSONL_NUMBER, "%lld", (long long)json_integer_value(value));
     }
-    for (int digits = 15; json_is_real(value) && digits <= 17; digits++) {
-        snprintf(number, DPE_JSONL_NUMBER, "%.*g", digits, json_real_value(value));
-        digits = strtod(number, NULL) == json_real_value(value) ? 17 : digits;
-    }
-    return exact != NULL ? exact : json_is_string(value) ? json_string_value(value) : number;
+    return exact != NULL           ? exact
+           : json_is_string(value) ? json_string_value(value)
+           : json_is_real(value)   ? dpe_py_real(json_real_value(value), number)
+                                   : number;
 }
 
 const char *dpe_jsonl_kind(const json_t *value)

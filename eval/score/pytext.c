@@ -5,6 +5,9 @@
 
 #include "eval/score/pytext.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
@@ -47,11 +50,12 @@ size_t dpe_py_space(const char *s, const char *end)
 {
     size_t n = 0;
     uint32_t point = dpe_py_next(s, end, &n);
-    bool ascii = (point >= 0x09 && point <= 0x0d) || (point >= 0x1c && point <= 0x20);
-    return ascii || (n > 1 && dpe_unicode_has(&dpe_unicode_space, point)) ? n : 0;
+    const bool byte = n == 1 && point >= 0x80; /* of no character */
+    return !byte && dpe_unicode_blank(point) ? n : 0;
 }
 
-bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point)
+/* Whether the character is in a category of engine/text, and Python's older tables know it. */
+static bool is_in(const struct dpe_unicode_class *category, uint32_t point)
 {
     return dpe_unicode_has(category, point) && !dpe_unicode_has(&dpe_case_new, point);
 }
@@ -62,14 +66,14 @@ bool dpe_py_word(uint32_t point)
         return point == '_' || (point >= '0' && point <= '9') || (point >= 'A' && point <= 'Z') ||
                (point >= 'a' && point <= 'z');
     }
-    return dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_N, point);
+    return is_in(&dpe_unicode_L, point) || is_in(&dpe_unicode_N, point);
 }
 
 /* Whether str.title() writes the next letter in lower case after this character. */
 static bool is_cased(uint32_t point)
 {
-    return dpe_py_is(&dpe_unicode_Ll, point) || dpe_unicode_has(&dpe_case_other_small, point) ||
-           dpe_py_is(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point) ||
+    return is_in(&dpe_unicode_Ll, point) || dpe_unicode_has(&dpe_case_other_small, point) ||
+           is_in(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point) ||
            dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
@@ -80,7 +84,7 @@ int dpe_py_digit(uint32_t point)
         return point >= '0' && point <= '9' ? (int)(point - '0') : -1;
     }
     int before = -1;
-    while (dpe_py_is(&dpe_unicode_Nd, point - (uint32_t)(before + 1))) {
+    while (is_in(&dpe_unicode_Nd, point - (uint32_t)(before + 1))) {
         before++;
     }
     return before < 0 ? -1 : before % 10;
@@ -150,7 +154,7 @@ static bool ends_word(const char *start, const char *s, const char *end)
     while (at > start && !found) {
         at = dpe_py_before(start, at);
         point = dpe_py_next(at, end, &n);
-        found = !dpe_py_is(&dpe_case_ignorable, point);
+        found = !is_in(&dpe_case_ignorable, point);
     }
     if (!found || !is_cased(point)) {
         return false;
@@ -158,7 +162,7 @@ static bool ends_word(const char *start, const char *s, const char *end)
     dpe_py_next(s, end, &n);
     for (at = s + n; at < end; at += n) {
         point = dpe_py_next(at, end, &n);
-        if (!dpe_py_is(&dpe_case_ignorable, point)) {
+        if (!is_in(&dpe_case_ignorable, point)) {
             return !is_cased(point);
         }
     }
@@ -238,9 +242,26 @@ size_t dpe_py_line_end(const char *s, const char *end)
 bool dpe_py_printable(uint32_t point)
 {
     return point < 0x80 ? point >= 0x20 && point < 0x7f
-                        : dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_M, point) ||
-                              dpe_py_is(&dpe_unicode_N, point) ||
-                              dpe_py_is(&dpe_unicode_P, point) || dpe_py_is(&dpe_unicode_S, point);
+                        : is_in(&dpe_unicode_L, point) || is_in(&dpe_unicode_M, point) ||
+                              is_in(&dpe_unicode_N, point) || is_in(&dpe_unicode_P, point) ||
+                              is_in(&dpe_unicode_S, point);
+}
+
+const char *dpe_py_real(double real, char text[DPE_PY_REAL])
+{
+    if (!isfinite(real)) {
+        return isnan(real) ? "nan" : real > 0 ? "inf" : "-inf";
+    }
+    int precision = 1;
+    do {
+        snprintf(text, DPE_PY_REAL, "%.*e", precision - 1, real);
+    } while (strtod(text, NULL) != real && ++precision <= 17);
+    const int exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent >= -4 && exponent < 16) {
+        const int decimals = precision - 1 - exponent;
+        snprintf(text, DPE_PY_REAL, "%.*f", decimals > 1 ? decimals : 1, real);
+    }
+    return text;
 }
 
 /* -------------------------------------------------------------------------------------- spans */

@@ -42,8 +42,10 @@ dpe_status dpe_py_case(struct dpe_span text, enum dpe_py_letters letters, struct
 size_t dpe_py_line_end(const char *s, const char *end);
 /** Whether repr() writes the character as it is. */
 bool dpe_py_printable(uint32_t point);
-/** Whether the character is in a category of engine/text, and Python's older tables know it. */
-bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point);
+enum { DPE_PY_REAL = 64 };
+/** repr() of a float: the fewest digits that read back, with a point or an exponent. In `text`, or
+ * a constant. */
+const char *dpe_py_real(double real, char text[DPE_PY_REAL]);
 
 /** Offset of the first `part` in `text`, SIZE_MAX when it is not there; an empty part is at 0.
  * O(text + part). */

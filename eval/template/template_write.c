@@ -11,26 +11,8 @@ enum { MAX_WRITE_DEPTH = 400, MAX_JSON_DEPTH = 100 };
 
 void dpe_template_write_float(struct render *render, struct builder *to, double real)
 {
-    char digits[40];
-    int precision = 1;
-    do {
-        snprintf(digits, sizeof digits, "%.*e", precision - 1, real);
-    } while (strtod(digits, NULL) != real && ++precision <= 17);
-    if (!isfinite(real)) {
-        dpe_template_put_text(render, to, isnan(real) ? "nan" : real > 0 ? "inf" : "-inf");
-        return;
-    }
-    int exponent = atoi(strchr(digits, 'e') + 1);
-    char text[64];
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = precision - 1 - exponent;
-        snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, real);
-    } else {
-        char mantissa[40];
-        snprintf(mantissa, sizeof mantissa, "%.*s", (int)(strchr(digits, 'e') - digits), digits);
-        snprintf(text, sizeof text, "%se%c%02d", mantissa, exponent < 0 ? '-' : '+', abs(exponent));
-    }
-    dpe_template_put_text(render, to, text);
+    char text[DPE_PY_REAL];
+    dpe_template_put_text(render, to, dpe_py_real(real, text));
 }
 
 /* ------------------------------------------------------------------------------------- writing */

@@ -351,21 +351,6 @@ static dpe_status score_file(struct scoring *scoring, const char *path,
 
 /* ------------------------------------------------------------------------------------ printing */
 
-/* The number as Python prints it: the fewest digits that mean the same double. For 0 … 100. */
-static const char *shortest(double value, char text[40])
-{
-    int digits = 1;
-    do {
-        snprintf(text, 40, "%.*g", digits, value);
-    } while (strtod(text, NULL) != value && digits++ < 17);
-    if (value >= 1.0 && strchr(text, '.') == NULL) {
-        snprintf(text, 40, "%.1f", value);
-    } else if (value == 0.0) {
-        snprintf(text, 40, "0.0");
-    }
-    return text;
-}
-
 /* The number that the official script prints for a task. */
 static double official_score(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
 {
@@ -442,7 +427,7 @@ static void put_task(const struct scoring *scoring, const char *label, size_t i)
     const struct dpe_score_sums *sums = scoring->sums + i;
     dpe_rule rule = NULL;
     const char *name = "";
-    char number[40];
+    char number[DPE_PY_REAL];
     pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
     if (scoring->out != NULL) {
         add_task(scoring, label, task->name, name, sums);
@@ -451,7 +436,7 @@ static void put_task(const struct scoring *scoring, const char *label, size_t i)
     dpe_print("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name,
               (long long)sums->scored, (long long)sums->empty,
               (long long)(sums->bad + sums->no_object), per_cent(scoring->suite, sums),
-              shortest(official_score(scoring->suite, sums), number));
+              dpe_py_real(official_score(scoring->suite, sums), number));
     if (scoring->suite->half) {
         dpe_print("%-20s  %42.2f\n", "at least half", at_least_half(sums));
     }

@@ -115,9 +115,16 @@ static void files_of_every_spelling(void **state)
     static const char odd[] =
         "{\"pred\": \"a\\u0000 is 1.5\", \"outputs\": 1.50, \"o\": {\"a\\u0000b\": 1}}\n"
         "{\"pred\": \"\\ud800 36893488147419103232\", \"outputs\": [36893488147419103232]}\n"
-        "{\"pred\": \"\\ud83d\\ude00 \\\\ud800\", \"outputs\": \"\\\\ud800\"}\n";
+        "{\"pred\": \"\\ud83d\\ude00 \\\\ud800\", \"outputs\": \"\\\\ud800\"}\n"
+        "{\"pred\": \"2.0\", \"outputs\": 2.0}\n";
     assert_int_equal(score("ruler", "vt", odd, false, &sums, &err), DPE_OK);
-    assert_true(sums.sum == 3.0);
+    assert_true(sums.sum == 4.0);
+    /* A label that is a float is compared as one. */
+    static const char real[] = "{\"pred\": \"it is 2.0\", \"answer\": 2.0}\n"
+                               "{\"pred\": \"2\", \"answer\": [2.0]}\n"
+                               "{\"pred\": \"2.5\", \"answer\": 2.0}\n";
+    assert_int_equal(score("infinitebench", "math_find", real, false, &sums, &err), DPE_OK);
+    assert_true(sums.sum == 2.0);
 }
 
 static void bad_lines_are_named(void **state)
@@ -127,9 +134,10 @@ static void bad_lines_are_named(void **state)
         const char *suite, *task, *line, *words;
         int64_t scored, empty, no_object, bad;
     } cases[] = {
-        {"ruler", "vt", "step 0, ctx len 130808", "line 2: expected ", 2, 0, 1, 0},
-        {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": [\"x\"]", "line 2: expected ", 2, 0, 1, 0},
-        {"ruler", "vt", "[1]", "line 2: expected ", 2, 0, 1, 0},
+        {"ruler", "vt", "step 0, ctx len 130808", "line 2: expected JSON", 2, 0, 1, 0},
+        {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": [\"x\"]", "line 2: expected JSON", 2, 0, 1,
+         0},
+        {"ruler", "vt", "[1]", "line 2: expected a JSON object", 2, 0, 1, 0},
         {"ruler", "vt", "{\"pred\": \"\xff\", \"outputs\": [\"x\"]}",
          "line 2: expected UTF-8, found an invalid byte at 10", 2, 0, 1, 0},
         {"ruler", "vt", "{\"outputs\": [\"x\"]}", "line 2: expected a prediction", 2, 0, 0, 1},
