@@ -313,11 +313,15 @@ void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float
     const uint64_t at = place(kv, rows);
     for (int64_t done = 0, n = 0; done < rows->count; done += n) {
         n = some_of(kv, rows, done);
+        const uint64_t first = at + (uint64_t)done * part->row_bytes;
+        unsigned char *to = kv->memory != NULL ? kv->memory + first : room;
         for (int64_t i = 0; i < n; i++) {
             pack(part->type, from + (done + i) * stride, channels, kv->shape.width,
-                 room + (uint64_t)i * part->row_bytes);
+                 to + (uint64_t)i * part->row_bytes);
         }
-        put(kv, at + (uint64_t)done * part->row_bytes, (size_t)n * part->row_bytes, room);
+        if (to == room) {
+            put(kv, first, (size_t)n * part->row_bytes, room);
+        }
     }
 }
 
@@ -345,7 +349,8 @@ void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to)
     unsigned char room[ROOM];
     const uint64_t row_bytes = kv->parts[rows->part].row_bytes;
     const uint64_t at = place(kv, rows);
-    const uint64_t ahead = (uint64_t)(to - rows->row) * row_bytes; /* or behind: it wraps */
+    /* Unsigned: it wraps where `to` is before the row. */
+    const uint64_t ahead = (uint64_t)(to - rows->row) * row_bytes;
     for (int64_t done = 0, n = 0; done < rows->count; done += n) {
         n = some_of(kv, rows, done);
         const uint64_t from = at + (uint64_t)done * row_bytes;

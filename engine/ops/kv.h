@@ -13,8 +13,8 @@
  *
  * The file. It has no name: a process that ends in any way leaves nothing. All of it is reserved
  * when it is made, so a full disk is found then. Rows are read and written by pread and pwrite,
- * never through a mapping, whose read errors would be signals. What of it is in memory is the
- * system's choice, which has it beside the process's own.
+ * never through a mapping, whose read errors would be signals. How much of it is in memory, beside
+ * the process's own, the system decides.
  *
  * Threads may read at the same time, and write or copy rows that no other thread uses.
  */

@@ -307,11 +307,10 @@ void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *
 
 /* ------------------------------------------------------------------------------ sums of norms */
 
-/* Square roots of eight pairs at once where the processor can: at the baseline's four they are the
- * larger part of what the sums add to a prefill. */
-
 /* sum[j] += ‖x^(j)‖ over rows in their order; x is one head of the first row. The norm itself is a
- * float (its rounding averages out); the sum is not. */
+ * float (its rounding averages out); the sum is not. Square roots of eight pairs at once where the
+ * processor can: at the baseline's four they are the larger part of what the sums add to a prefill.
+ */
 DPE_WIDE("avx2")
 static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t n_pairs, double *sum)
 {

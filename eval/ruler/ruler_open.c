@@ -102,13 +102,22 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
     return DPE_OK;
 }
 
-/* Sentences are tokenized with single spaces, but an error must name its place in the book. */
-static dpe_status check_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
-                             const struct dpe_book *book, size_t n, struct dpe_error *err)
+/* The bytes of a book that an essay of at most `most` takes: whole words. */
+static size_t beginning(const struct dpe_book *book, size_t most)
 {
+    return book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
+}
+
+/* After a sentence was refused: sentences are tokenized with single spaces, but an error must name
+ * its place in the book. */
+static dpe_status check_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
+                             size_t i, size_t most, struct dpe_error *err)
+{
+    const struct dpe_book *book = &corpus->books[i];
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-    return dpe_tokenizer_encode(ruler->tokenizer, book->text, n, &options, &tokens, err) == DPE_OK
+    return dpe_tokenizer_encode(ruler->tokenizer, book->text, beginning(book, most), &options,
+                                &tokens, err) == DPE_OK
                ? DPE_OK
                : dpe_fail_prefix(err, "%s: book %s", corpus->path, book->id);
 }
@@ -137,12 +146,11 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
 {
     struct dpe_ruler_essay *essay = &ruler->essay;
     /* The cut may end a sentence too early; no sample reaches that far. */
-    size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
-    for (size_t i = 0; i < corpus->n && essay->text.n < most; i++) {
-        const struct dpe_book *book = &corpus->books[i];
-        size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
-        DPE_TRY(check_book(ruler, corpus, book, n, err));
-        put_spaced(book->text, n, &essay->text);
+    const size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
+    size_t used = 0;
+    for (; used < corpus->n && essay->text.n < most; used++) {
+        const struct dpe_book *book = &corpus->books[used];
+        put_spaced(book->text, beginning(book, most), &essay->text);
     }
     DPE_TRY(dpe_text_done(&essay->text, err));
     if (essay->text.n == 0) {
@@ -150,7 +158,11 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
                         corpus->path);
     }
     DPE_TRY(cut_sentences(essay, err));
-    return count_sentences(ruler, err);
+    dpe_status status = count_sentences(ruler, err);
+    for (size_t i = 0; i < used && status == DPE_BAD_DATA; i++) {
+        DPE_TRY(check_book(ruler, corpus, i, most, err));
+    }
+    return status;
 }
 
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
