@@ -56,6 +56,12 @@ static const char *key_of(struct maker *maker, const char *name)
     return maker->key;
 }
 
+/* NULL: absent */
+static const struct dpe_gguf_value *value_of(struct maker *maker, const char *name)
+{
+    return dpe_gguf_find(maker->set->files[0], key_of(maker, name));
+}
+
 static double number(struct maker *maker, const char *name, double fallback)
 {
     return dpe_json_number(&maker->in, key_of(maker, name), dpe_gguf_any, fallback);
@@ -115,7 +121,7 @@ static bool some_layer_has(const struct maker *maker, const char *matrix)
 /* The number of a layer: of an array with one for each, or the one of all. −1: absent. */
 static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->set->files[0], key_of(maker, name));
+    const struct dpe_gguf_value *value = value_of(maker, name);
     if (value == NULL || !value->array) {
         return dpe_gguf_whole(&maker->in, maker->key, -1);
     }
@@ -130,7 +136,7 @@ static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
  * −1: absent. */
 static int64_t read_whole(struct maker *maker, const char *name)
 {
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->set->files[0], key_of(maker, name));
+    const struct dpe_gguf_value *value = value_of(maker, name);
     const uint64_t n = value != NULL && value->array ? value->n : 0;
     const int64_t first = whole_of(maker, name, 0);
     bool equal = n == 0 || first >= 0;
@@ -283,8 +289,7 @@ static void put_recurrent(struct maker *maker)
     }
     put(maker, "linear_value_head_dim", json_integer(heads > 0 ? inner / heads : 0));
     put_known(maker, "full_attention_interval", "full_attention_interval");
-    const struct dpe_gguf_value *which =
-        dpe_gguf_find(maker->set->files[0], key_of(maker, "attention.recurrent_layers"));
+    const struct dpe_gguf_value *which = value_of(maker, "attention.recurrent_layers");
     if (which != NULL) {
         put_types(maker, which, "linear_attention");
     }
@@ -403,8 +408,7 @@ static void put_windows(struct maker *maker)
         return;
     }
     put(maker, "sliding_window", json_integer(window));
-    const struct dpe_gguf_value *pattern =
-        dpe_gguf_find(maker->set->files[0], key_of(maker, "attention.sliding_window_pattern"));
+    const struct dpe_gguf_value *pattern = value_of(maker, "attention.sliding_window_pattern");
     if (pattern == NULL) {
         return;
     }
@@ -489,7 +493,7 @@ static void read_scale(struct maker *maker, struct rotation *out)
 {
     static const char *const types[] = {"none", "linear", "yarn", "longrope"};
     const char *key = key_of(maker, "rope.scaling.type");
-    const char *found = dpe_gguf_find(maker->set->files[0], key) == NULL ? "linear" : NULL;
+    const char *found = dpe_json_member(&maker->in, key) == NULL ? "linear" : NULL;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         found = dpe_gguf_text_is(&maker->in, key, types[i]) ? types[i] : found;
     }
@@ -498,7 +502,7 @@ static void read_scale(struct maker *maker, struct rotation *out)
         return;
     }
     out->yarn = strcmp(found, "yarn") == 0;
-    if (dpe_gguf_find(maker->set->files[0], key_of(maker, "rope.scaling.factor")) == NULL) {
+    if (dpe_json_member(&maker->in, key_of(maker, "rope.scaling.factor")) == NULL) {
         key_of(maker, "rope.scale_linear");
     }
     double scale = dpe_json_number(&maker->in, key, dpe_gguf_any, 0.0);

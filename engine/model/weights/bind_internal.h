@@ -52,7 +52,7 @@ dpe_status dpe_bind_ones(struct dpe_binder *binder, int64_t n, struct dpe_tensor
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer);
 
-/* weights_recurrent.c */
+/* weights_parts.c */
 
 /** Whether a checkpoint of the family has a weight of a layer as some rows of a tensor. */
 bool dpe_bind_is_part(const struct dpe_config *config, int64_t index, enum dpe_weight which);

@@ -9,7 +9,7 @@
 #include "engine/base/halves.h"
 #include "engine/model/weights/bind_internal.h"
 
-enum layout { GPTQ, AWQ, ROWS, FP4, FP8 };
+enum layout { GPTQ, AWQ, ROWS, FP4, FP8 }; /* from ROWS on by row, from FP4 on floats */
 
 /* A packed matrix of rows × cols; the numbers of a word are its 32 bits. */
 struct packed {
@@ -37,12 +37,15 @@ static void free_packed(struct packed *p)
     free(p->group);
 }
 
-static dpe_status bad(const struct packed *p, const struct dpe_shard_tensor *tensor,
-                      const char *what)
+/* The message that is there is about a tensor of the file. */
+static dpe_status about(const struct packed *p, const struct dpe_shard_tensor *tensor)
 {
-    return dpe_fail(p->binder->err, DPE_BAD_DATA, "%s: tensor %s: %s",
-                    p->binder->model->shards[tensor->shard].path, tensor->name, what);
+    return dpe_fail_prefix(p->binder->err, "%s: tensor %s",
+                           p->binder->model->shards[tensor->shard].path, tensor->name);
 }
+/* DPE_BAD_DATA with the message that follows. */
+#define BAD(p, tensor, ...)                                                                        \
+    (dpe_fail((p)->binder->err, DPE_BAD_DATA, __VA_ARGS__), about((p), (tensor)))
 
 static const unsigned char *bytes_of(const struct packed *p, const struct dpe_shard_tensor *tensor)
 {
@@ -135,17 +138,17 @@ static const struct dpe_shard_tensor *beside(const struct packed *p, const char 
 static dpe_status expect(const struct packed *p, const struct dpe_shard_tensor *tensor,
                          const char *dtype, int64_t rows, int64_t cols)
 {
-    char what[160];
-    bool same = strcmp(tensor->dtype, dtype) == 0 && tensor->rank == (cols > 0 ? 2 : 1) &&
-                tensor->shape[0] == rows && (cols == 0 || tensor->shape[1] == cols);
     char second[32] = "";
+    if (strcmp(tensor->dtype, dtype) == 0 && tensor->rank == (cols > 0 ? 2 : 1) &&
+        tensor->shape[0] == rows && (cols == 0 || tensor->shape[1] == cols)) {
+        return DPE_OK;
+    }
     if (cols > 0) {
         snprintf(second, sizeof second, ", %lld", (long long)cols);
     }
-    snprintf(what, sizeof what,
-             "expected %s of the shape [%lld%s] for a matrix of %lld rows and %lld columns", dtype,
-             (long long)rows, second, (long long)p->rows, (long long)p->cols);
-    return same ? DPE_OK : bad(p, tensor, what);
+    return BAD(p, tensor,
+               "expected %s of the shape [%lld%s] for a matrix of %lld rows and %lld columns",
+               dtype, (long long)rows, second, (long long)p->rows, (long long)p->cols);
 }
 
 /* Where the scale of a row and a group stands in the file. One number is for all. */
@@ -161,7 +164,7 @@ static dpe_status read_scales(struct packed *p)
     bool fp8 = strcmp(t->dtype, "F8_E4M3") == 0;
     enum dpe_dtype dtype = dpe_dtype_named(t->dtype);
     if ((!fp8 && dtype > DPE_BF16) || (fp8 && p->layout != FP4)) {
-        return bad(p, t, "expected scales as F32, F16 or BF16");
+        return BAD(p, t, "expected scales as F32, F16 or BF16");
     }
     int64_t first = p->by_row ? (p->rows + p->each - 1) / p->each : p->groups;
     int64_t second = p->by_row ? p->groups : p->rows;
@@ -172,7 +175,7 @@ static dpe_status read_scales(struct packed *p)
     float global = 1.0F;
     if (p->global != NULL && (strcmp(p->global->dtype, "F32") != 0 ||
                               p->global->end - p->global->begin != sizeof global)) {
-        return bad(p, p->global, "expected one number of F32");
+        return BAD(p, p->global, "expected one number of F32");
     }
     if (p->global != NULL) {
         memcpy(&global, bytes_of(p, p->global), sizeof global);
@@ -222,11 +225,9 @@ static dpe_status read_zeros(struct packed *p)
                 zero = in_words(bytes + 4 * g, r, p->bits, p->groups);
             }
             if (zero < 0 || zero >= 2 * middle) {
-                char what[120];
-                snprintf(what, sizeof what,
-                         "zero point of row %lld, group %lld: expected 0 to %lld, found %lld",
-                         (long long)r, (long long)g, (long long)(2 * middle - 1), (long long)zero);
-                return bad(p, t, what);
+                return BAD(
+                    p, t, "zero point of row %lld, group %lld: expected 0 to %lld, found %lld",
+                    (long long)r, (long long)g, (long long)(2 * middle - 1), (long long)zero);
             }
             p->zero[g * p->rows + r] = (float)zero;
         }
@@ -238,21 +239,18 @@ static dpe_status read_zeros(struct packed *p)
 static dpe_status read_groups(struct packed *p)
 {
     const struct dpe_shard_tensor *t = p->order;
-    char what[160];
     if (t != NULL) {
         DPE_TRY(expect(p, t, "I32", p->cols, 0));
     } else if (p->size == 0) {
-        snprintf(what, sizeof what,
-                 "expected scales of groups of equal size, found %lld groups for %lld columns",
-                 (long long)p->groups, (long long)p->cols);
-        return bad(p, p->scales, what);
+        return BAD(p, p->scales,
+                   "expected scales of groups of equal size, found %lld groups for %lld columns",
+                   (long long)p->groups, (long long)p->cols);
     }
     for (int64_t c = 0; c < p->cols; c++) {
         int64_t group = t != NULL ? (int32_t)word(bytes_of(p, t), c) : c / p->size;
         if (group < 0 || group >= p->groups) {
-            snprintf(what, sizeof what, "column %lld: expected a group from 0 to %lld, found %lld",
-                     (long long)c, (long long)p->groups - 1, (long long)group);
-            return bad(p, t, what);
+            return BAD(p, t, "column %lld: expected a group from 0 to %lld, found %lld",
+                       (long long)c, (long long)p->groups - 1, (long long)group);
         }
         p->group[c] = (int32_t)group;
     }
@@ -355,17 +353,18 @@ static dpe_status read_layout(struct packed *p)
 {
     const struct dpe_shard_tensor *t = p->codes;
     if (p->layout < FP4 && (t->rank != 2 || strcmp(t->dtype, "I32") != 0)) {
-        return bad(p, t, "expected a matrix of I32");
+        return BAD(p, t, "expected a matrix of I32");
+    }
+    if (p->scales == NULL && p->layout != FP8) {
+        return BAD(p, t, "expected its scales beside it, found none");
     }
     if (p->scales == NULL) {
-        char what[2 * sizeof p->base + 96];
-        snprintf(what, sizeof what,
-                 "of type F8_E4M3: expected %s.weight_scale or %s.weight_scale_inv, found neither",
-                 p->base, p->base);
-        return bad(p, t, p->layout == FP8 ? what : "expected its scales beside it, found none");
+        return BAD(
+            p, t, "of type F8_E4M3: expected %s.weight_scale or %s.weight_scale_inv, found neither",
+            p->base, p->base);
     }
     if ((p->layout == AWQ && p->rows % 8 != 0) || (p->layout == FP4 && p->cols % 2 != 0)) {
-        return bad(p, t,
+        return BAD(p, t,
                    p->layout == AWQ ? "expected a number of rows that 8 divides"
                                     : "expected an even number of columns");
     }
@@ -392,7 +391,7 @@ static dpe_status read_layout(struct packed *p)
         p->n_scales *= shape[i];
     }
     if (p->groups < 1 || p->groups > p->cols) {
-        return bad(p, p->scales, "expected a scale for each row of each group of columns");
+        return BAD(p, p->scales, "expected a scale for each row of each group of columns");
     }
     const int64_t *block = p->binder->model->config.fp8_block;
     const bool blocks = p->layout == FP8;
@@ -400,7 +399,7 @@ static dpe_status read_layout(struct packed *p)
     p->size = piece(p->cols, p->groups, blocks ? block[1] : 0);
     return !blocks || (rank <= 2 && p->each > 0 && p->size > 0)
                ? DPE_OK
-               : bad(p, p->scales,
+               : BAD(p, p->scales,
                      "expected one number, one for each row, or one for each block of equal size");
 }
 
@@ -474,12 +473,10 @@ dpe_status dpe_bind_mxfp4(struct dpe_binder *binder, const char *name, int64_t e
     if (!same || scales == NULL || scales->rank != 3 ||
         memcmp(scales->shape, shape, 3 * sizeof shape[0]) != 0 ||
         strcmp(scales->dtype, "U8") != 0) {
-        char what[200];
-        snprintf(what, sizeof what,
-                 "expected U8 of the shape [%lld, %lld, %lld, 16], and scales of U8 beside it "
-                 "without the last number",
-                 (long long)experts, (long long)outputs, (long long)(inputs / BLOCK));
-        return bad(&p, blocks, what);
+        return BAD(&p, blocks,
+                   "expected U8 of the shape [%lld, %lld, %lld, 16], and scales of U8 beside it "
+                   "without the last number",
+                   (long long)experts, (long long)outputs, (long long)(inputs / BLOCK));
     }
     /* Of the file a byte has two columns that follow each other, of a block two that are 16 apart.
      * The rows of gates and of what they are multiplied with take turns in the file. */
