@@ -33,20 +33,13 @@ size_t dpe_text_clean(char *bytes, size_t n, bool lines)
     return to;
 }
 
-/* Whether str.isspace of Python takes the character. */
-static bool is_space(uint32_t point)
-{
-    return point < 0x80 ? (point >= 0x09 && point <= 0x0d) || (point >= 0x1c && point <= 0x20)
-                        : dpe_unicode_has(&dpe_unicode_space, point);
-}
-
 int64_t dpe_count_words(const char *text, size_t n)
 {
     int64_t words = 0;
     bool inside = false;
     size_t size = 0;
     for (const char *s = text; s < text + n; s += size) {
-        bool space = is_space(dpe_utf8_next(s, &size));
+        bool space = dpe_unicode_blank(dpe_utf8_next(s, &size));
         words += !space && !inside;
         inside = !space;
     }

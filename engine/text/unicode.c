@@ -92,6 +92,12 @@ bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point)
     return has_run(set, run);
 }
 
+bool dpe_unicode_blank(uint32_t point)
+{
+    return point < 0x80 ? (point >= 0x09 && point <= 0x0d) || (point >= 0x1c && point <= 0x20)
+                        : dpe_unicode_has(&dpe_unicode_space, point);
+}
+
 bool dpe_unicode_range(const struct dpe_unicode_class *set, size_t *at, uint32_t range[2])
 {
     if (set->categories == 0) {

@@ -35,6 +35,8 @@ extern const struct dpe_unicode_class dpe_unicode_nfc_unknown;
 
 /** Whether `point` is in the class; O(log n). */
 bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point);
+/** Whether str.isspace of Python takes it: \s and four control characters. */
+bool dpe_unicode_blank(uint32_t point);
 /** The next range of a class that has either categories or ranges, ascending: *at is 0 before the
  * first. False: there is none. */
 bool dpe_unicode_range(const struct dpe_unicode_class *set, size_t *at, uint32_t range[2]);

@@ -9,6 +9,10 @@
 
 struct dpe_tokenizer;
 
+/** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us
+ *  allocate with one absurd id. */
+enum { DPE_MAX_IDS = 1 << 22 };
+
 /** What to do when the text contains the spelling of a special token. */
 enum dpe_special_policy {
     DPE_SPECIAL_ERROR,   /**< refuse, naming the byte offset (default) */

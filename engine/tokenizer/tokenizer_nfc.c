@@ -30,7 +30,7 @@ static bool is_active(const struct form *form, uint32_t point)
 static dpe_status add_decomposed(const struct form *form, struct dpe_tokens *points, uint32_t point,
                                  struct dpe_error *err)
 {
-    int32_t parts[18]; /* that of U+FDFA; no canonical decomposition is longer than 4 */
+    int32_t parts[18]; /* as many as U+FDFA has; no canonical decomposition is longer than 4 */
     int last_class = 0;
     utf8proc_ssize_t n = utf8proc_decompose_char(
         (utf8proc_int32_t)point, parts, sizeof parts / sizeof parts[0],

@@ -20,10 +20,6 @@
 #include "engine/base/base.h"
 #include "engine/text/unicode.h"
 
-/** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us
- *  allocate with one absurd id. */
-enum { DPE_MAX_IDS = 1 << 22 };
-
 /** Work of one encoding call: every megabyte of it the caller's limits are looked at. */
 struct dpe_encode_work {
     const struct dpe_tokenizer_limits *limits;

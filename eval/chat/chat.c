@@ -12,7 +12,6 @@
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";
-static const uint64_t most_ids = UINT64_C(1) << 22;   /* as tokenizers have */
 static const uint64_t most_bytes = UINT64_C(1) << 27; /* a tokenizer_config.json may list tokens */
 
 struct dpe_chat {
@@ -71,7 +70,7 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     } else {
         put_named(gguf, &reader, made);
     }
-    json_auto_t *texts = dpe_gguf_strings(gguf, &reader, "tokenizer.ggml.tokens", most_ids);
+    json_auto_t *texts = dpe_gguf_strings(gguf, &reader, "tokenizer.ggml.tokens", DPE_MAX_IDS);
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
         const int64_t id = dpe_gguf_token_id(gguf, &reader, tokens[i][0]);
         json_t *text = id >= 0 ? json_array_get(texts, (size_t)id) : NULL;

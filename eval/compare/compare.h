@@ -102,8 +102,8 @@ void dpe_results_free(struct dpe_results *results);
 /** Write /eval/SUITE (outputs/SCHEMA.md, "Comparison"); /method is there. */
 dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
                            struct dpe_error *err);
-/** The suite niah_grid by depth and length: depths [n_depths] as it was opened with, borrowed as
- * all but the plans is. To be freed, after failures too. */
+/** The suite niah_grid by depth and length: depths [n_depths] as it was opened with. All of it
+ * is borrowed but the plans. To be freed, after failures too. */
 dpe_status dpe_results_grid(const struct dpe_results *results, const double *depths, int n_depths,
                             struct dpe_grid_result *grid, struct dpe_error *err);
 void dpe_results_grid_free(struct dpe_grid_result *grid);

@@ -4,15 +4,17 @@
  *
  * A template renders as `transformers` renders it (apply_chat_template): a sandboxed Jinja with
  * trim_blocks, lstrip_blocks, {% break %}, {% continue %} and {% generation %}, the functions
- * raise_exception and strftime_now, and a tojson that does not escape HTML. Reference: jinja2 3.1,
- * of which is left out what is for pages and not for chats (groupby, batch, cycler, truncate, …).
+ * raise_exception and strftime_now, and a tojson that does not escape HTML. Reference: jinja2 3.1.
+ * Left out is what chat templates do not use (groupby, batch, cycler, truncate, numbers as 0x1f,
+ * …).
  *
  * What there is: {{ }}, {# #}, for (with if, else and recursive), if/elif/else, set (also of a
  * namespace's member, and as a block), macro, call, with, filter, raw; all expressions; the
  * filters, tests, functions and methods in the tables that template_parts.h declares (struct
- * known). Everything else is refused by name and line before anything is rendered, but within {% if
- * %}, and a method, where it runs. Names are ASCII; integers beyond 64 bits are kept, compared (as
- * floats) and written, and not calculated with.
+ * known). Everything else is refused by name and line before anything is rendered, but within
+ * {% if %}, and methods, varargs and kwargs of a macro, and a macro's members, where they run.
+ * Names are ASCII; integers beyond 64 bits are kept, compared and written, and not calculated with
+ * or formatted.
  */
 #ifndef DPE_TEMPLATE_H
 #define DPE_TEMPLATE_H

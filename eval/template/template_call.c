@@ -378,6 +378,11 @@ const struct known *dpe_template_find_filter(struct dpe_span name)
     return found;
 }
 
+const struct known *dpe_template_find_test(struct dpe_span name)
+{
+    return dpe_template_find(dpe_template_tests, name);
+}
+
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name)
 {
     static const struct known *const tables[KIND_METHOD + 1] = {

@@ -330,14 +330,14 @@ static struct node *postfix(struct parse *parse, struct node *node)
 
 /* The filter or test whose name stands here. "map", "select" and their like name another one; a
  * wrong one is found when they run. */
-static struct node *applied(struct parse *parse, const char *what, struct node *to)
+static struct node *applied(struct parse *parse, const char *what,
+                            const struct known *(*find)(struct dpe_span name), struct node *to)
 {
     struct node *node = dpe_template_node(parse, run_known);
     node->a = to;
     node->name = dpe_template_take_name(parse);
     node->member = dpe_span_of(what);
-    node->known = what[0] == 'f' ? dpe_template_find_filter(node->name)
-                                 : dpe_template_find(dpe_template_tests, node->name);
+    node->known = find(node->name);
     if ((node->known == NULL && parse->soft == 0) || dpe_template_is(parse, ".")) {
         dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported", what,
                             SHOWN(node->name));
@@ -347,7 +347,7 @@ static struct node *applied(struct parse *parse, const char *what, struct node *
 
 struct node *dpe_template_filter(struct parse *parse, struct node *inner)
 {
-    struct node *node = applied(parse, "filter", inner);
+    struct node *node = applied(parse, "filter", dpe_template_find_filter, inner);
     node->list = dpe_template_take(parse, "(") ? arguments(parse) : NULL;
     return node;
 }
@@ -365,7 +365,7 @@ static struct node *test(struct parse *parse, struct node *value)
 {
     static const char *const ends[] = {"else", "or", "and", "is"};
     bool negated = dpe_template_take(parse, "not");
-    struct node *node = applied(parse, "test", value);
+    struct node *node = applied(parse, "test", dpe_template_find_test, value);
     const struct token *token = dpe_template_token(parse);
     bool begins = token->kind == TOKEN_NAME || token->kind == TOKEN_STRING ||
                   token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT ||

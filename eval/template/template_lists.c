@@ -248,7 +248,7 @@ static struct value do_each(struct render *render, struct args *args)
     const struct known *known = NULL;
     if (rest.n > 0 || (map && path.kind == KIND_NONE)) {
         struct dpe_span name = dpe_template_letters(render, take_first(&rest), dpe_span_of(what));
-        known = map ? dpe_template_find_filter(name) : dpe_template_find(dpe_template_tests, name);
+        known = map ? dpe_template_find_filter(name) : dpe_template_find_test(name);
         if (known == NULL) {
             dpe_template_fail(render, "the %s '%.*s' is not supported", what, SHOWN(name));
         }

@@ -412,6 +412,7 @@ extern const struct known dpe_template_text_filters[], dpe_template_list_filters
 /** That of a name, or NULL. */
 const struct known *dpe_template_find(const struct known *table, struct dpe_span name);
 const struct known *dpe_template_find_filter(struct dpe_span name);
+const struct known *dpe_template_find_test(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name);
 

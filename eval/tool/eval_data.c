@@ -102,7 +102,7 @@ static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_t
                             err);
 }
 
-/* A task, and what writes its lines: into an open file; *n of them. */
+/* A task, and the function that puts its lines into an open file; *n: how many. */
 struct writing {
     const struct data_arguments *args;
     const char *name; /* of the task */

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/system/folder.h"
 #include "eval/score/score.h"
 #include "eval/tool/comparison.h"
 #include "outputs/storage/storage.h"
@@ -147,15 +148,10 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;
     char parent[4096];
+    int length = 0;
+    const int n = (int)(dpe_folder_name(path, &length) - path);
     const bool there = stat(path, &info) == 0;
-    size_t n = strlen(path);
-    while (n > 0 && path[n - 1] == '/') {
-        n--;
-    }
-    while (n > 0 && path[n - 1] != '/') {
-        n--;
-    }
-    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
+    snprintf(parent, sizeof parent, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
     if (there && !S_ISDIR(info.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE, "%s: expected a folder or nothing, found a file",
                         path);

@@ -149,8 +149,8 @@ static int64_t saved(const struct dpe_serve_slot *slot, const struct dpe_serve_s
     return common(slot->tokens, slot->n, prompt->ids, (int64_t)prompt->n - 1);
 }
 
-/* The free, or running, slot whose cache saves more than *most, and most; among equals the one that
- * was used least recently. NULL: none. */
+/* Of the free slots, or of the running ones, that whose cache saves most, if more than *most, which
+ * it becomes; among equals the one that was used least recently. NULL: none. */
 static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
                                    const struct dpe_serve_sequence *sequence, bool runs,
                                    int64_t *most)
