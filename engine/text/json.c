@@ -45,21 +45,16 @@ static size_t token_length(const char *bytes)
     return n > 0 ? n : 1;
 }
 
-static bool is_token(const char *bytes, size_t n, const char *token)
-{
-    return strlen(token) == n && memcmp(bytes, token, n) == 0;
-}
-
 /* What Python's json reads and jansson does not hold. */
 enum foreign { FOREIGN_NONE, FOREIGN_INTEGER, FOREIGN_REAL };
 
 static enum foreign foreign_token(const char *bytes, size_t n)
 {
-    if (is_token(bytes, n, "NaN") || is_token(bytes, n, "Infinity") ||
-        is_token(bytes, n, "-Infinity")) {
+    size_t sign = bytes[0] == '-';
+    if ((n == 3 && memcmp(bytes, "NaN", 3) == 0) ||
+        (n == sign + 8 && memcmp(bytes + sign, "Infinity", 8) == 0)) {
         return FOREIGN_REAL;
     }
-    size_t sign = bytes[0] == '-';
     size_t digits = strspn(bytes + sign, "0123456789");
     if (digits == 0 || n > 4300) {
         return FOREIGN_NONE;
@@ -71,6 +66,9 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     }
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
+
+/* U+FDD0, which is no character. */
+static const char mark[] = "\xef\xb7\x90";
 
 /* Puts the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
  * an integer becomes the nearest real number in its place: the last two of its digits, which no
@@ -89,13 +87,27 @@ static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool 
         if (kind == FOREIGN_NONE) {
             dpe_text_put_bytes(out, bytes + i, length);
         } else if (kind == FOREIGN_REAL || exact) {
-            dpe_text_put(out, "\"%s%.*s\"", exact ? DPE_JSON_EXACT_MARK : "", (int)length,
-                         bytes + i);
+            dpe_text_put(out, "\"%s%.*s\"", exact ? mark : "", (int)length, bytes + i);
         } else {
             dpe_text_put(out, "%.*se2", (int)length - 2, bytes + i);
         }
     }
     return foreign;
+}
+
+const char *dpe_json_number_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    const size_t n = sizeof mark - 1;
+    return text != NULL && strncmp(text, mark, n) == 0 &&
+                   foreign_token(text + n, strlen(text + n)) != FOREIGN_NONE
+               ? text + n
+               : NULL;
+}
+
+bool dpe_json_is_text(const json_t *value)
+{
+    return json_is_string(value) && dpe_json_number_text(value) == NULL;
 }
 
 /* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
@@ -266,39 +278,27 @@ double dpe_json_number(struct dpe_json_reader *reader, const char *key, struct d
 bool dpe_json_bool(struct dpe_json_reader *reader, const char *key, bool fallback)
 {
     json_t *value = dpe_json_member(reader, key);
-    if (reader->status != DPE_OK || value == NULL) {
-        return fallback;
-    }
-    if (!json_is_boolean(value)) {
+    if (value != NULL && !json_is_boolean(value)) {
         dpe_json_expected(reader, key, "true or false");
-        return fallback;
     }
-    return json_is_true(value);
+    return reader->status == DPE_OK && value != NULL ? json_is_true(value) : fallback;
 }
 
 const char *dpe_json_string(struct dpe_json_reader *reader, const char *key, const char *fallback)
 {
     json_t *value = dpe_json_member(reader, key);
-    if (reader->status != DPE_OK || value == NULL) {
-        return fallback;
-    }
     const char *text = json_string_value(value);
-    if (text == NULL || strlen(text) != json_string_length(value)) {
+    if (value != NULL && (text == NULL || strlen(text) != json_string_length(value))) {
         dpe_json_expected(reader, key, "a string");
-        return fallback;
     }
-    return text;
+    return reader->status == DPE_OK && value != NULL ? text : fallback;
 }
 
 json_t *dpe_json_object(struct dpe_json_reader *reader, const char *key)
 {
     json_t *value = dpe_json_member(reader, key);
-    if (reader->status != DPE_OK || value == NULL) {
-        return NULL;
-    }
-    if (!json_is_object(value)) {
+    if (value != NULL && !json_is_object(value)) {
         dpe_json_expected(reader, key, "an object");
-        return NULL;
     }
-    return value;
+    return reader->status == DPE_OK ? value : NULL;
 }

@@ -26,16 +26,17 @@
  *  string of the same text, so that who wants a number refuses it by name. */
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err);
-/** The same where values are handed on (templates, scores): what jansson cannot hold is a string of
- * the mark and the number's text. */
+/** The same where values are handed on (templates, scores): a number that jansson cannot hold is
+ * read as well, as a string of a kind of its own, which the two functions below tell apart. */
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err);
+/** The text of such a number, borrowed; NULL: the value is none. */
+const char *dpe_json_number_text(const json_t *value);
+/** Whether it is a string, and no such number. */
+bool dpe_json_is_text(const json_t *value);
 /** The object in a file of at most 256 MiB, as dpe_json_parse; *value NULL where there is no such
  * file. */
 dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err);
-/** U+FDD0, which is no character. */
-#define DPE_JSON_EXACT_MARK "\xef\xb7\x90"
-
 /** Put `text` (n bytes, any content) into `out` fit for a message: control characters become '?',
  *  long texts are cut at a character and end in "...". Returns out. */
 const char *dpe_json_quote(char out[96], const char *text, size_t n);

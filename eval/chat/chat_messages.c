@@ -35,7 +35,7 @@ static const json_t *text_of_part(const json_t *part)
     const char *type = json_string_value(json_object_get(part, "type"));
     const struct kind *kind = type != NULL ? DPE_NAMED(kinds, type) : NULL;
     const json_t *text = kind != NULL ? json_object_get(part, kind->member) : NULL;
-    return json_is_string(text) ? text : NULL;
+    return dpe_json_is_text(text) ? text : NULL;
 }
 
 /* The texts of the parts, one a line. */
@@ -64,14 +64,14 @@ static json_t *content_of(struct reading *reading, const json_t *given)
     const json_t *content = json_object_get(given, "content");
     const json_t *refusal = json_object_get(given, "refusal");
     bool silent = dpe_json_is_nothing(content);
-    if (silent && json_is_string(refusal)) {
+    if (silent && dpe_json_is_text(refusal)) {
         return json_incref((json_t *)(uintptr_t)refusal);
     }
     if (content == NULL && dpe_json_is_nothing(json_object_get(given, "tool_calls"))) {
         wrong(reading, "content", "expected a text, found nothing");
     } else if (json_is_array(content)) {
         return join_parts(reading, content);
-    } else if (json_is_string(content)) {
+    } else if (dpe_json_is_text(content)) {
         return json_incref((json_t *)(uintptr_t)content);
     } else if (content != NULL && !json_is_null(content)) {
         wrong(reading, "content", "expected a text or a list of parts");
@@ -103,11 +103,11 @@ static json_t *plain_call(struct reading *reading, const json_t *given)
     const json_t *arguments = json_object_get(function, "arguments");
     bool known =
         type == NULL || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0);
-    if (!known || !json_is_string(json_object_get(function, "name"))) {
+    if (!known || !dpe_json_is_text(json_object_get(function, "name"))) {
         wrong(reading, "tool_calls", "expected calls of type function with a name");
         return NULL;
     }
-    if (arguments != NULL && !json_is_null(arguments) && !json_is_string(arguments) &&
+    if (arguments != NULL && !json_is_null(arguments) && !dpe_json_is_text(arguments) &&
         !json_is_object(arguments)) {
         wrong(reading, "tool_calls", "expected arguments as the text of a JSON object");
         return NULL;

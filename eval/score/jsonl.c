@@ -187,16 +187,9 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, json_t **obj
 
 /* ------------------------------------------------------------------------------------- a line */
 
-static const char *after_mark(const json_t *value)
-{
-    const char *text = json_string_value(value);
-    const size_t n = strlen(DPE_JSON_EXACT_MARK);
-    return text != NULL && strncmp(text, DPE_JSON_EXACT_MARK, n) == 0 ? text + n : NULL;
-}
-
 bool dpe_jsonl_is_number(const json_t *value)
 {
-    return json_is_number(value) || after_mark(value) != NULL;
+    return json_is_number(value) || dpe_json_number_text(value) != NULL;
 }
 
 bool dpe_jsonl_is_text(const json_t *value)
@@ -206,12 +199,15 @@ bool dpe_jsonl_is_text(const json_t *value)
 
 const char *dpe_jsonl_text(const json_t *value, char number[DPE_JSONL_NUMBER])
 {
-    const char *exact = after_mark(value);
+    const char *beyond = dpe_json_number_text(value);
     number[0] = '\0';
+    if (beyond != NULL && beyond[strspn(beyond, "-0123456789")] != '\0') {
+        return dpe_py_real(strtod(beyond, NULL), number);
+    }
     if (json_is_integer(value)) {
         snprintf(number, DPE_JSONL_NUMBER, "%lld", (long long)json_integer_value(value));
     }
-    return exact != NULL           ? exact
+    return beyond != NULL          ? beyond
            : json_is_string(value) ? json_string_value(value)
            : json_is_real(value)   ? dpe_py_real(json_real_value(value), number)
                                    : number;

@@ -1,5 +1,6 @@
 /* The tasks that can be scored, which one a file is about, and the sums of the scores of a file's
  * lines, predictions of other programs. */
+#include "engine/text/json.h"
 #include "eval/score/score.h"
 
 #include <math.h>
@@ -213,7 +214,7 @@ static enum outcome score_line(const json_t *line, const struct dpe_score_option
     }
     const json_t *prediction = json_object_get(line, predicted);
     const json_t *references = json_object_get(line, name);
-    if (!json_is_string(prediction)) {
+    if (!dpe_json_is_text(prediction)) {
         dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", predicted,
                  dpe_jsonl_kind(prediction));
         return BAD;

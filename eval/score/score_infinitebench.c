@@ -331,7 +331,7 @@ static double number(const char *prediction, char *const *references, size_t n, 
     if (text.n == 0 || n == 0) {
         return 0.0;
     }
-    bool real = strpbrk(references[0], ".eENI") != NULL;
+    bool real = references[0][strspn(references[0], "-0123456789")] != '\0';
     /* int() of a text with a point stops the official script; here it is no match. */
     bool same = real ? strtod(text.bytes, NULL) == strtod(references[0], NULL)
                 : truncate

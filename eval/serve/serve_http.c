@@ -18,6 +18,7 @@
 #include <malloc.h>
 #endif
 
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 enum { MAPPED_BYTES = 256 << 10 };
@@ -47,17 +48,17 @@ static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
     const struct dpe_serve_world *world = exchange->http->world;
     unsigned char digest[32];
     if (salt != NULL && !json_is_null(salt) &&
-        (!json_is_string(salt) || json_string_length(salt) < 1 ||
+        (!dpe_json_is_text(salt) || json_string_length(salt) < 1 ||
          json_string_length(salt) > SALT_BYTES)) {
         return dpe_serve_refuse(&exchange->refusal, 400, "cache_salt",
                                 "cache_salt: expected a text of 1 to %d bytes", SALT_BYTES);
     }
-    if (world->n_keys == 0 && !json_is_string(salt)) {
+    if (world->n_keys == 0 && !dpe_json_is_text(salt)) {
         return true;
     }
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     dpe_text_put(&text, "%s\n", world->n_keys > 0 ? world->keys[key_of(exchange)] : "");
-    dpe_text_put_bytes(&text, json_is_string(salt) ? json_string_value(salt) : "",
+    dpe_text_put_bytes(&text, dpe_json_is_text(salt) ? json_string_value(salt) : "",
                        json_string_length(salt));
     if (text.failed || EVP_Digest(text.bytes, text.n, digest, NULL, EVP_sha256(), NULL) != 1) {
         return dpe_serve_refuse(&exchange->refusal, 500, "", "out of memory");

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 json_t *dpe_serve_models(const struct dpe_serve_world *world)
@@ -67,7 +68,7 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
     bool good = dpe_serve_check_members(world, body, kinds, refusal);
     if (chat) {
         good = good && dpe_serve_chat_prompt(world, body, &ids, refusal);
-    } else if (!json_is_string(prompt)) {
+    } else if (!dpe_json_is_text(prompt)) {
         good = dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected a text");
     } else {
         good = good && dpe_serve_encode(world, prompt, "prompt", special, &ids, refusal);

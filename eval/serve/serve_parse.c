@@ -210,7 +210,7 @@ static const json_t *tools_of(const struct dpe_serve_world *world, const json_t 
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *type = json_string_value(json_object_get(json_array_get(tools, i), "type"));
         if (type == NULL || strcmp(type, "function") != 0 ||
-            !json_is_string(json_object_get(function, "name"))) {
+            !dpe_json_is_text(json_object_get(function, "name"))) {
             dpe_serve_refuse(refusal, 400, "tools",
                              "tools[%zu]: expected type function and a function with a name", i);
         }
@@ -366,7 +366,7 @@ static const char *word_of(const json_t *value)
     const json_t *type = json_is_object(value)  ? json_object_get(value, "type")
                          : json_is_array(value) ? json_array_get(value, 0)
                                                 : value;
-    return json_is_string(value) || json_array_size(value) == 1 || json_object_size(value) == 1
+    return dpe_json_is_text(value) || json_array_size(value) == 1 || json_object_size(value) == 1
                ? json_string_value(type)
                : NULL;
 }

@@ -46,7 +46,7 @@ static bool parse_prompts(const struct dpe_serve_world *world, const json_t *pro
     bool good = make_prompts(request, json_array_size(list), refusal);
     for (size_t i = 0; good && i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
-        good = json_is_string(item) ? add_text(world, request, (int64_t)i, item, key, refusal)
+        good = dpe_json_is_text(item) ? add_text(world, request, (int64_t)i, item, key, refusal)
                : json_is_array(item)
                    ? dpe_serve_ids(world, item, key, &request->prompts[i], refusal)
                    : dpe_serve_refuse(
@@ -85,7 +85,7 @@ static bool parse_stops(const json_t *stop, const char *key, struct dpe_serve_re
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
         size_t length = json_string_length(text);
-        if (!json_is_string(text) || length < 1 || length > SERVE_STOP_BYTES ||
+        if (!dpe_json_is_text(text) || length < 1 || length > SERVE_STOP_BYTES ||
             strlen(json_string_value(text)) != length) {
             return dpe_serve_refuse(refusal, 400, key,
                                     "%s: expected a text of 1 to %d bytes without NUL, or a list "
@@ -149,7 +149,7 @@ static int64_t parse_plan(const struct dpe_serve_world *world, const json_t *bod
         return -1;
     }
     int64_t found =
-        json_is_string(value) ? dpe_serve_world_hold(world, json_string_value(value)) : -1;
+        dpe_json_is_text(value) ? dpe_serve_world_hold(world, json_string_value(value)) : -1;
     if (found < 0) {
         dpe_serve_refuse_as(
             refusal, 404, "plan_not_found", "dpe_plan",
@@ -332,7 +332,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
         kind == SERVE_COMPLETION && dpe_serve_flag(body, "return_token_ids", false, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);
-    json_auto_t *words = kind == SERVE_RULER && json_is_string(given)
+    json_auto_t *words = kind == SERVE_RULER && dpe_json_is_text(given)
                              ? split_words(given)
                              : json_incref((json_t *)(uintptr_t)given);
     if (refusal->status != 0 || !parse_stops(words, stops, request, refusal)) {

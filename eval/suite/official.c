@@ -2,11 +2,13 @@
 #include "eval/suite/suite_parts.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/text/json.h"
 #include "eval/chat/chat.h"
 #include "eval/score/jsonl.h"
 
@@ -52,7 +54,7 @@ static const char *text_of(const json_t *record, const char *name)
 static dpe_status want_string(const json_t *record, const char *name, struct dpe_error *err)
 {
     const json_t *value = json_object_get(record, name);
-    return json_is_string(value)
+    return dpe_json_is_text(value)
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", name,
                           dpe_jsonl_kind(value));
@@ -117,9 +119,13 @@ static dpe_status check_prompt(const struct source *source, const json_t *record
 
 static dpe_status check_number(const json_t *record, struct dpe_error *err)
 {
-    return dpe_jsonl_is_number(dpe_jsonl_entry(json_object_get(record, "answer"), 0))
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string");
+    const json_t *answer = dpe_jsonl_entry(json_object_get(record, "answer"), 0);
+    char number[DPE_JSONL_NUMBER];
+    return !dpe_jsonl_is_number(answer)
+               ? dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string")
+           : !isfinite(strtod(dpe_jsonl_text(answer, number), NULL))
+               ? dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a finite number")
+               : DPE_OK;
 }
 
 static dpe_status check_options(const json_t *record, struct dpe_error *err)

@@ -311,20 +311,16 @@ struct value dpe_template_tojson(struct render *render, struct args *args)
 /* --------------------------------------------------------------------------------- JSON, read */
 
 /* A string, or a number that the reader of the JSON could not hold (dpe_json_parse_exact). */
-static struct value of_text(struct render *render, struct dpe_span text)
+static struct value of_text(struct render *render, const json_t *json)
 {
-    size_t mark = sizeof DPE_JSON_EXACT_MARK - 1;
-    if (!dpe_span_starts(text, dpe_span_of(DPE_JSON_EXACT_MARK)) || text.n == mark) {
-        return dpe_template_string(text);
+    const char *number = dpe_json_number_text(json);
+    if (number == NULL) {
+        return dpe_template_string(
+            (struct dpe_span){json_string_value(json), json_string_length(json)});
     }
-    const char *s = text.s + mark;
-    size_t n = text.n - mark;
-    char first = s[s[0] == '-'];
-    if (first == 'N' || first == 'I' || memchr(s, 'e', n) != NULL || memchr(s, 'E', n) != NULL ||
-        memchr(s, '.', n) != NULL) {
-        return dpe_template_float(first == 'N' ? (double)NAN : s[0] == '-' ? -HUGE_VAL : HUGE_VAL);
-    }
-    return dpe_template_digits(render, s, n);
+    return number[strspn(number, "-0123456789")] != '\0'
+               ? dpe_template_float(strtod(number, NULL))
+               : dpe_template_digits(render, number, strlen(number));
 }
 
 struct value dpe_template_of_json(struct render *render, const json_t *json, int depth)
@@ -353,8 +349,7 @@ struct value dpe_template_of_json(struct render *render, const json_t *json, int
         return list;
     }
     case JSON_STRING:
-        return of_text(render,
-                       (struct dpe_span){json_string_value(json), json_string_length(json)});
+        return of_text(render, json);
     case JSON_INTEGER:
         return dpe_template_int(json_integer_value(json));
     case JSON_REAL:

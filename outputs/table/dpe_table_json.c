@@ -90,6 +90,9 @@ static const json_t *member(struct dpe_table_form *form, const struct dpe_table_
 static int64_t count_field(struct dpe_table_form *form, const struct dpe_table_field *field)
 {
     const json_t *value = member(form, field);
+    if (value != NULL && !json_is_array(value) && dpe_field_rank(field) > 0) {
+        refuse(form, NULL, field->name, "a list");
+    }
     return value == NULL ? -1 : json_is_array(value) ? (int64_t)json_array_size(value) : 1;
 }
 

@@ -93,19 +93,20 @@ static void read_model(struct dpe_table_form *form, struct dpe_table_values *val
 }
 
 /* Before any product of counts, and any memory for one. */
-static void check_counts(struct dpe_table_form *form, const struct dpe_table_values *values)
+static void check_counts(struct dpe_table_form *form, const struct dpe_table_values *values,
+                         int64_t entries)
 {
     enum { MOST_LAYERS = 1 << 16, MOST_PAIRS = 1 << 15, MOST_MARKS = 1 << 26 };
     bool fits = values->n_layers >= 1 && values->n_layers <= MOST_LAYERS && values->n_heads >= 1 &&
                 values->n_heads <= MOST_LAYERS && values->n_pairs >= 1 &&
                 values->n_pairs <= MOST_PAIRS && values->n_groups <= values->n_pairs &&
-                values->n_layers * values->n_heads <= MOST_MARKS / values->n_pairs;
+                values->n_layers * values->n_heads <= MOST_MARKS / values->n_pairs / entries;
     if (!fits) {
         dpe_form_fail(form, DPE_TABLE_BAD_FILE,
                       "expected counts that a model can have, found %lld layers, %lld heads, "
-                      "%lld pairs, %lld groups",
+                      "%lld pairs, %lld groups, in %lld entries",
                       (long long)values->n_layers, (long long)values->n_heads,
-                      (long long)values->n_pairs, (long long)values->n_groups);
+                      (long long)values->n_pairs, (long long)values->n_groups, (long long)entries);
     }
 }
 
@@ -173,14 +174,15 @@ static unsigned parts_there(struct dpe_table_form *form)
     return parts;
 }
 
-/* An entry: its fields, after its model. */
-static void read_fields(struct dpe_table_form *form, struct dpe_table_values *values)
+/* One of so many entries: its fields, after its model. */
+static void read_fields(struct dpe_table_form *form, struct dpe_table_values *values,
+                        int64_t entries)
 {
     values->n_groups = form->count(form, dpe_table_field_named("scale_factor"));
     if (values->n_groups < 1) {
         form->refuse(form, NULL, "scale_factor", "a list of one number or more");
     }
-    check_counts(form, values);
+    check_counts(form, values, entries);
     const unsigned parts = failed(form) ? 0 : parts_there(form);
     for (size_t i = 0; i < dpe_n_table_fields && !failed(form); i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
@@ -199,7 +201,8 @@ static void read_fields(struct dpe_table_form *form, struct dpe_table_values *va
 static void read_entries(struct dpe_table_form *form, const char *version, bool frequencies,
                          struct dpe_table *table)
 {
-    for (int64_t i = 0; i < dpe_table_count(table) && !failed(form); i++) {
+    const int64_t n = dpe_table_count(table);
+    for (int64_t i = 0; i < n && !failed(form); i++) {
         struct dpe_table_values *values = dpe_table_entry_values(table, i);
         values->frequencies = frequencies;
         values->schema_version = strdup(version);
@@ -209,7 +212,7 @@ static void read_entries(struct dpe_table_form *form, const char *version, bool 
         read_model(form, values);
         form->enter(form, i);
         if (!failed(form)) {
-            read_fields(form, values);
+            read_fields(form, values, n);
         }
     }
 }

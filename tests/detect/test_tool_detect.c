@@ -456,6 +456,6 @@ int main(void)
         cmocka_unit_test(calibrations_of_other_kinds),
         cmocka_unit_test(dry_runs_of_calibrations),
     };
-    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
     return cmocka_run_group_tests(tests, tool_folder, tool_folder_gone);
 }

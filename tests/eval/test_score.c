@@ -116,9 +116,10 @@ static void files_of_every_spelling(void **state)
         "{\"pred\": \"a\\u0000 is 1.5\", \"outputs\": 1.50, \"o\": {\"a\\u0000b\": 1}}\n"
         "{\"pred\": \"\\ud800 36893488147419103232\", \"outputs\": [36893488147419103232]}\n"
         "{\"pred\": \"\\ud83d\\ude00 \\\\ud800\", \"outputs\": \"\\\\ud800\"}\n"
-        "{\"pred\": \"2.0\", \"outputs\": 2.0}\n";
+        "{\"pred\": \"2.0\", \"outputs\": 2.0}\n"
+        "{\"pred\": \"-inf, nan\", \"outputs\": [-1e400, NaN]}\n";
     assert_int_equal(score("ruler", "vt", odd, false, &sums, &err), DPE_OK);
-    assert_true(sums.sum == 4.0);
+    assert_true(sums.sum == 5.0);
     /* A label that is a float is compared as one. */
     static const char real[] = "{\"pred\": \"it is 2.0\", \"answer\": 2.0}\n"
                                "{\"pred\": \"2\", \"answer\": [2.0]}\n"
@@ -144,6 +145,8 @@ static void bad_lines_are_named(void **state)
         {"ruler", "vt", "{\"pred\": \"x\"}", "line 2: expected a reference", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": 3, \"outputs\": [\"x\"]}",
          "line 2: \"pred\": expected a string, found a whole number", 2, 0, 0, 1},
+        {"ruler", "vt", "{\"pred\": 98765432109876543210, \"outputs\": [\"x\"]}",
+         "line 2: \"pred\": expected a string, found a number", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": []}", "found an empty list", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": [null]}", "found null", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": {\"a\": 1}}", "found an object", 2, 0, 0,

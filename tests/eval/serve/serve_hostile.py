@@ -34,13 +34,14 @@ def test_members(server):
             ("temperature", {"temperature": -1}), ("temperature", {"temperature": "hot"}),
             ("top_p", {"top_p": 1.01}), ("top_p", {"top_p": []}), ("n", {"n": 0}), ("n", {"n": 129}),
             ("n", {"n": 64, "prompt": ["a"] * 3}), ("logprobs", {"logprobs": 21}), ("logprobs", {"logprobs": True}),
+            ("prompt", {"prompt": float("nan")}), ("prompt", {"prompt": [10 ** 20]}), ("stop", {"stop": [10 ** 20]}),
             ("stop", {"stop": 5}), ("stop", {"stop": [""]}), ("stop", {"stop": ["a", None]}),
             ("stop", {"stop": ["x"] * 1000000}), ("stop", {"stop": "y" * 1025}), ("stop", {"stop": "a\0b"}),
             ("echo", {"echo": "yes"}), ("stream", {"stream": 1}), ("seed", {"seed": "x"}), ("best_of", {"best_of": 2}),
             ("stream_options", {"stream_options": 5}), ("stream_options", {"stream_options": []})):
         error = server.refused(400, "/v1/completions", {**BODY, **wrong})
         assert error["type"] == "invalid_request_error" and error["param"] == param, (wrong, error)
-    for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 1}), ("/detokenize", {"tokens": [2560]}),
+    for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 1}), ("/tokenize", {"prompt": 10 ** 20}), ("/detokenize", {"tokens": [2560]}),
                        ("/detokenize", {"tokens": "a"}), ("/detokenize", {}), ("/v1/chat/completions", {"messages": []})):
         server.refused(400, path, body)
     server.refused(400, "/generate", {"prompts": 5}, method="PUT")

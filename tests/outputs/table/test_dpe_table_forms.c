@@ -335,6 +335,11 @@ static void entries_read_back_equal(void **state)
         {"\"log_n_power\"", "\"log_n_powers\"", DPE_TABLE_BAD_FILE,
          "\"entries[0].log_n_power\": expected a number"},
         {"\"entries\"", "\"entry\"", DPE_TABLE_BAD_FILE, "\"scale_factor\": expected a list"},
+        {"\"scale_factor\": ", "\"scale_factor\": 4.0, \"x\": ", DPE_TABLE_BAD_FILE,
+         "\"entries[0].scale_factor\": expected a list"},
+        /* The key pairs of one would be read, those of all take too much memory. */
+        {"\"n_layers\":2,\"n_heads\":4", "\"n_layers\":65536,\"n_heads\":64", DPE_TABLE_BAD_FILE,
+         "in 3 entries"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         expect_json(out.bytes, wrong[i].from, wrong[i].to, wrong[i].error, wrong[i].words);
