@@ -387,13 +387,14 @@ static struct value is_truth(struct render *render, struct args *args)
 static struct value is_odd(struct render *render, struct args *args)
 {
     struct value rest = dpe_template_binary(render, OP_MODULO, args->of, dpe_template_int(2));
-    return dpe_template_bool(rest.kind == KIND_INT && rest.integer == (int64_t)args->how);
+    return dpe_template_bool(
+        dpe_template_equal(render, rest, dpe_template_int((int64_t)args->how)));
 }
 
 static struct value is_divisible(struct render *render, struct args *args)
 {
     struct value rest = dpe_template_binary(render, OP_MODULO, args->of, args->at[0]);
-    return dpe_template_bool(rest.kind == KIND_INT && rest.integer == 0);
+    return dpe_template_bool(dpe_template_equal(render, rest, dpe_template_int(0)));
 }
 
 static struct value is_compared(struct render *render, struct args *args)
