@@ -126,6 +126,14 @@ static double yarn_factor(const struct dpe_detect_params *params)
     return a * a;
 }
 
+/* The ramp leaves pairs as they are that turn so often in L0: 4 times in the bundled model's 256
+ * tokens, 32 times, as YaRN, in 8,192; L / (2 L0) times where that is more (eval/RESULTS.md). */
+static double ramp_turns(const struct dpe_detect_params *params)
+{
+    const double trained = (double)params->trained_length;
+    return fmax(fmin(fmax(4.0, trained / 256.0), 32.0), (double)params->length / trained / 2.0);
+}
+
 /* The exponent of log-n from L0: at ½ recall is lost, at one perplexity. */
 static const double usual_exponent = 0.7;
 
@@ -162,7 +170,6 @@ static void begin(struct list *list)
     const struct dpe_detect_params *params = options->params;
     const struct dpe_temperature usual =
         options->temperature ? log_n(params, usual_exponent) : params->temperature;
-    const double ratio = (double)params->length / (double)params->trained_length;
     add_named(list, DPE_DETECT_UNCHANGED, "rope");
     struct dpe_detect_point point = formula(params, options->temperature ? NULL : &usual);
     point.window = options->window ? point.window : params->window;
@@ -175,7 +182,7 @@ static void begin(struct list *list)
         add_named(list, DPE_DETECT_METHOD, "lampe");
         add(list, DPE_DETECT_SEARCHED, &point);
         const struct dpe_detect_point ramp = {
-            .family = RAMP + 1, .turns = {fmax(4.0, ratio / 2.0), 0.5}, .temperature = factor(0.9)};
+            .family = RAMP + 1, .turns = {ramp_turns(params), 0.5}, .temperature = factor(1.0)};
         add(list, DPE_DETECT_SEARCHED, &ramp);
         if (params->states) {
             add_named(list, DPE_DETECT_METHOD, "streaming-llm"); /* what states keep alone */
