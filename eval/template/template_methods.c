@@ -383,18 +383,13 @@ static struct value is_truth(struct render *render, struct args *args)
     return dpe_template_bool(args->of.kind == KIND_BOOL && args->of.integer == (int64_t)args->how);
 }
 
-/* Whether a division by 2 leaves `how`. */
-static struct value is_odd(struct render *render, struct args *args)
+/* Whether a division by the argument, or by 2, leaves `how`. */
+static struct value is_rest(struct render *render, struct args *args)
 {
-    struct value rest = dpe_template_binary(render, OP_MODULO, args->of, dpe_template_int(2));
+    const struct value by = args->n > 0 ? args->at[0] : dpe_template_int(2);
+    const struct value rest = dpe_template_binary(render, OP_MODULO, args->of, by);
     return dpe_template_bool(
         dpe_template_equal(render, rest, dpe_template_int((int64_t)args->how)));
-}
-
-static struct value is_divisible(struct render *render, struct args *args)
-{
-    struct value rest = dpe_template_binary(render, OP_MODULO, args->of, args->at[0]);
-    return dpe_template_bool(dpe_template_equal(render, rest, dpe_template_int(0)));
 }
 
 static struct value is_compared(struct render *render, struct args *args)
@@ -429,9 +424,9 @@ const struct known dpe_template_tests[] = {
     {"sequence", "", is_kind, IS_SEQUENCE},
     {"iterable", "", is_kind, IS_ITERABLE},
     {"callable", "", is_kind, IS_CALLABLE},
-    {"odd", "", is_odd, 1},
-    {"even", "", is_odd, 0},
-    {"divisibleby", "#num", is_divisible},
+    {"odd", "", is_rest, 1},
+    {"even", "", is_rest, 0},
+    {"divisibleby", "#num", is_rest, 0},
     {"equalto", "/other", is_compared, OP_EQUAL},
     {"eq", "/other", is_compared, OP_EQUAL},
     {"==", "/other", is_compared, OP_EQUAL},

@@ -15,7 +15,7 @@ enum { TOGETHER = 8, LENGTH = 1024, TRAINED = 256 };
 struct world {
     double (*recall)(const char *spec);
     double noise; /* of a context, shared by no plan */
-    double nats;  /* of texts, of plans whose spec has "factor" in it more */
+    double nats;  /* of texts that plans of mrrope lose */
     bool texts;   /* recall is of texts: nats that a plan saves */
     int n;
     char specs[DPE_DETECT_MOST_TRIED][DPE_DETECT_SPEC];
@@ -75,7 +75,7 @@ static dpe_status scores(void *user, enum dpe_detect_stream stream, const char *
                 out->recall[at] = value;
                 out->n_tokens[at] = 100;
                 out->nats[at] =
-                    2.0 + (strstr(world->specs[plan], "logit-scale") != NULL ? world->nats : 0.0);
+                    2.0 + (strstr(world->specs[plan], "mrrope") != NULL ? world->nats : 0.0);
                 if (world->texts) {
                     out->nats[at] =
                         8.0 - world->recall(world->specs[plan]) - world->noise * noise_of(plan, c);
@@ -170,9 +170,9 @@ static double hidden_is_best(const char *spec)
     return strcmp(spec, "dpe:window=64,lengths=256") == 0 ? 0.95 : formula_is_best(spec) - 0.2;
 }
 
-static double factors_are_best(const char *spec)
+static double ramps_are_best(const char *spec)
 {
-    return strstr(spec, "logit-scale") != NULL ? 0.95 : formula_is_best(spec) - 0.1;
+    return strstr(spec, "mrrope") != NULL ? 0.95 : formula_is_best(spec) - 0.1;
 }
 
 static void the_first_heat_takes_nine_contexts(void **state)
@@ -238,14 +238,14 @@ static void a_larger_budget_reads_what_a_smaller_one_has(void **state)
     free(before);
 }
 
-/* Where plans with a factor find most and lose ten percent of perplexity, another is chosen: also
+/* Where ramps find most and lose ten percent of perplexity, another is chosen: also
  * by the first heat, which reads a text for that. */
 static void the_guard_holds(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
         const bool guarded = i % 2 != 0;
-        struct world *world = world_of(factors_are_best, 0.02);
+        struct world *world = world_of(ramps_are_best, 0.02);
         struct dpe_detect_search search;
         struct dpe_detect_search_options options = options_of(i < 2 ? 200 : 16);
         options.guard = guarded ? 0.05 : 0.0;
@@ -253,21 +253,21 @@ static void the_guard_holds(void **state)
         world->nats = 0.1;
         run(world, &options, &search);
         const char *spec = search.tried[search.best].spec;
-        assert_true((strstr(spec, "logit-scale") == NULL) == guarded);
+        assert_true((strstr(spec, "mrrope") == NULL) == guarded);
         assert_true(i < 2 || search.heats == 1);
         dpe_detect_search_free(&search);
         free(world);
     }
 }
 
-static double factors_save_little(const char *spec)
+static double ramps_save_little(const char *spec)
 {
-    return strstr(spec, "logit-scale") != NULL ? 0.012 : strcmp(spec, "rope") == 0 ? 0.0 : -0.05;
+    return strstr(spec, "mrrope") != NULL ? 0.012 : strcmp(spec, "rope") == 0 ? 0.0 : -0.05;
 }
 
-static double factors_save_much(const char *spec)
+static double ramps_save_much(const char *spec)
 {
-    return strstr(spec, "logit-scale") != NULL ? 1.2 : strcmp(spec, "rope") == 0 ? 0.0 : 0.5;
+    return strstr(spec, "mrrope") != NULL ? 1.2 : strcmp(spec, "rope") == 0 ? 0.0 : 0.5;
 }
 
 /* Of texts the model as it is reads as many as the best where that one saves little, of whatever
@@ -276,7 +276,7 @@ static void unchanged_reads_on_where_texts_show_little(void **state)
 {
     (void)state;
     for (int much = 0; much < 2; much++) {
-        struct world *world = world_of(much ? factors_save_much : factors_save_little, 0.03);
+        struct world *world = world_of(much ? ramps_save_much : ramps_save_little, 0.03);
         struct dpe_detect_search search;
         struct dpe_detect_search_options options = options_of(24);
         world->texts = true;
@@ -284,7 +284,7 @@ static void unchanged_reads_on_where_texts_show_little(void **state)
         options.guard = 0.0;
         run(world, &options, &search);
         const struct dpe_detect_tried *best = &search.tried[search.best];
-        assert_true(!much || strstr(best->spec, "logit-scale") != NULL);
+        assert_true(!much || strstr(best->spec, "mrrope") != NULL);
         assert_true((search.tried[0].contexts[DPE_DETECT_NEEDLES] > 1) == !much);
         dpe_detect_search_free(&search);
         free(world);
