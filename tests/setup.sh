@@ -41,11 +41,11 @@ dpe_install() {
 
 # dpe_changed PATTERN: whether a file whose path matches (grep -E) has changed since the commit $DPE_BASE; by default, since
 # a day before the commit that is checked out: what is older has met a night (nightly.sh). Without the history that says
-# so (no git, a shallow clone), every file counts as changed.
+# so (no git, a shallow clone), every file counts as changed. Documents (.md) never count: no such test reads them.
 dpe_changed() {
     at=$(git -C "$dpe_root" log -1 --format=%ct 2>/dev/null) || return 0
     base=${DPE_BASE:-$(git -C "$dpe_root" rev-list -1 --before=$((at - 86400)) HEAD)}
-    [ -n "$base" ] && files=$(git -C "$dpe_root" diff --name-only "$base") || return 0
+    [ -n "$base" ] && files=$(git -C "$dpe_root" diff --name-only "$base" -- ':!*.md') || return 0
     printf '%s\n' "$files" | grep -qE "$1"
 }
 

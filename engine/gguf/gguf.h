@@ -94,7 +94,7 @@ dpe_status dpe_gguf_count(const struct dpe_gguf *gguf, int *n, struct dpe_error 
 
 /* ------------------------------------------------------------------------------------ metadata */
 
-/** Reads what is no array, as from a config.json: dpe_gguf.metadata. */
+/** A reader of single values (dpe_gguf.metadata), as of the members of a config.json. */
 static inline struct dpe_json_reader dpe_gguf_reader(const struct dpe_gguf *gguf,
                                                      struct dpe_error *err)
 {

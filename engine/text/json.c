@@ -67,7 +67,7 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
 
-/* U+FDD0, which is no character. */
+/* U+FDD0, which Unicode leaves to programs: texts have other characters. */
 static const char mark[] = "\xef\xb7\x90";
 
 /* Puts the text with such tokens as strings: a number's text, behind the mark where `exact`. Else

@@ -192,7 +192,7 @@ bool dpe_jsonl_is_number(const json_t *value)
     return json_is_number(value) || dpe_json_number_text(value) != NULL;
 }
 
-bool dpe_jsonl_is_text(const json_t *value)
+bool dpe_jsonl_has_text(const json_t *value)
 {
     return json_is_string(value) || json_is_number(value);
 }

@@ -26,16 +26,16 @@ int64_t dpe_jsonl_size(const struct dpe_jsonl *jsonl);
 /** 1-based number in the file of line i (0 ≤ i < size). */
 int64_t dpe_jsonl_number(const struct dpe_jsonl *jsonl, int64_t i);
 const char *dpe_jsonl_path(const struct dpe_jsonl *jsonl);
-/** Line i as an object, a new reference; dpe_json_parse_exact, and in a text U+0000 is U+0001, so
- *  that all are C strings, and half of a surrogate pair U+FFFD. Thread-safe. Errors, which name
- * file and line: DPE_BAD_DATA (not UTF-8, not an object, a key twice, longer than the limit),
- * DPE_IO (the file changed), DPE_NO_MEMORY. */
+/** Line i as an object, a new reference, read as dpe_json_parse_exact does; in a text U+0000 is
+ *  U+0001, so that all are C strings, and half of a surrogate pair is U+FFFD. Thread-safe. Errors
+ *  name file and line: DPE_BAD_DATA (not UTF-8, not an object, a key twice, longer than the
+ *  limit), DPE_IO (the file changed), DPE_NO_MEMORY. */
 dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, json_t **object,
                           struct dpe_error *err);
 
 bool dpe_jsonl_is_number(const json_t *value);
 /** Whether it is a string or a number. */
-bool dpe_jsonl_is_text(const json_t *value);
+bool dpe_jsonl_has_text(const json_t *value);
 enum { DPE_JSONL_NUMBER = DPE_PY_REAL };
 /** A string's text, borrowed, or a number's as Python writes it, in `number`; "" of anything else.
  */

@@ -191,7 +191,7 @@ static dpe_status check_references(const char *name, const json_t *value,
     }
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = dpe_jsonl_entry(value, i);
-        if (number ? !dpe_jsonl_is_number(entry) : !dpe_jsonl_is_text(entry)) {
+        if (number ? !dpe_jsonl_is_number(entry) : !dpe_jsonl_has_text(entry)) {
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %s, found %s", name,
                             number ? "a number" : "a string or a list of strings",
                             dpe_jsonl_kind(entry));

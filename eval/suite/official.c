@@ -71,7 +71,7 @@ static dpe_status want_texts(const json_t *record, const char *name, size_t leas
     }
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = dpe_jsonl_entry(value, i);
-        if (!dpe_jsonl_is_text(entry)) {
+        if (!dpe_jsonl_has_text(entry)) {
             return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected strings or numbers, found %s",
                             name, dpe_jsonl_kind(entry));
         }

@@ -252,6 +252,5 @@ int main(void)
         cmocka_unit_test(the_price_is_a_sum),
         cmocka_unit_test(pairs_are_measured_on_the_sweeps_task),
     };
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
     return cmocka_run_group_tests(tests, make_batch, tool_folder_gone);
 }

@@ -328,6 +328,5 @@ int main(void)
         cmocka_unit_test(a_calibration_makes_the_forms_that_can),
         cmocka_unit_test(other_calibrations),
     };
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
     return cmocka_run_group_tests(tests, make_tables, tool_folder_gone);
 }
