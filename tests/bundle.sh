@@ -48,7 +48,7 @@ if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ]; then
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none"\nexit 0\n' >"$work/bin/nvidia-smi"
     ln -s "$4" "$work/bin/python3"
     chmod +x "$work/bin/nvidia-smi"
-    PATH="$work/bin:/usr/bin:/bin" HOME=$work "$place/gpu/decide.sh" -s 40 -o "$work/results.md" >"$work/out" 2>&1
+    PATH="$work/bin:/usr/bin:/bin" HOME=$work "$place/gpu/decide.sh" -s 20 -o "$work/results.md" >"$work/out" 2>&1
     [ $? = 1 ] && grep -q "^instructions: not possible here" "$work/out" && grep -q "^ladder: failed with " "$work/out" &&
         grep -q "^| instructions | 1: .* | not possible here |" "$work/results.md" && ! grep -q "failed with 127" "$work/out" || fail "decide.sh: $(cat "$work/out")"
     rm "$work/bin/nvidia-smi"

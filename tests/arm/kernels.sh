@@ -8,7 +8,7 @@ qemu=$2
 root=$3
 shift 3
 tests="test_ops_cpu test_attention_cpu"
-[ -n "${DPE_TEST_CPU_FEW:-}" ] || tests="$tests test_attention_bf16" # minutes in the emulator
+[ -n "${DPE_TEST_FEW:-}" ] || tests="$tests test_attention_bf16" # minutes in the emulator
 include=
 for folder in "$@"; do
     include="$include -idirafter $folder"

@@ -236,7 +236,7 @@ if [ -n "$card" ]; then
     beside="--length 32K --repeats 1 --beside 20"
     small="--length 1K --new 64" tiny=
 else
-    tests="$ours DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
+    tests="$ours DPE_TEST_FEW=1 DPE_TEST_CUDA_FIRST=1" # which find the emulated device by themselves
     shape=$root/tests/golden/llama_bf16 cases=2 few=-q short="--length 20 --new 1 --repeats 1" first=100 lengths=100 counts="1 2 4"
     questions="20 40" families=families/qwen3_moe recurrent=families/olmo_hybrid tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
@@ -344,7 +344,7 @@ fi
 hung "$mma" || part attention-mma 40 $ours "$speed" $few mma 128 $lengths
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
-        part "$tool" 60 $tests DPE_TEST_CUDA_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program test_cuda)"
+        part "$tool" 60 $tests DPE_TEST_FEW=1 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program test_cuda)"
     done
 fi
 if [ -n "$card" ] && command -v ncu >/dev/null; then

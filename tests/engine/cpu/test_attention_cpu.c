@@ -11,14 +11,8 @@
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "tests/engine/cpu/attention_run.h"
 #include "tests/engine/cpu/kernel_sets.h"
+#include "tests/lib/few.h"
 #include "tests/lib/near.h"
-
-/* With DPE_TEST_CPU_FEW in the environment, for a processor that is emulated, every third of many
- * cases. */
-static size_t step(void)
-{
-    return getenv("DPE_TEST_CPU_FEW") != NULL ? 3 : 1;
-}
 
 static const struct dpe_cpu_kernels *const *all_kernels(int *n)
 {
@@ -260,11 +254,11 @@ static void branches_after_a_prefix(void **state)
 {
     (void)state;
     const int64_t dims[] = {64, 80, 128, 20, 256};
-    for (int kind = 0; kind < N_PLANS; kind += (int)step()) {
+    for (int kind = 0; kind < N_PLANS; kind += few(3)) {
         int64_t d = dims[kind % 5];
         check_branches((enum plan_kind)kind, (struct shape){6, 2, d, 1500, 35, 1540, 300, 0, {0}});
     }
-    for (int kind = 0; kind < N_PLANS; kind += (int)step()) {
+    for (int kind = 0; kind < N_PLANS; kind += few(3)) {
         check_branches((enum plan_kind)kind, (struct shape){4, 2, 64, 13, 41, 60, 19, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){4, 2, 24, 900, 70, 990, 200, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){3, 1, 32, 0, 70, 70, 9, 0, {0}});
@@ -328,7 +322,8 @@ static void every_plan_and_head_dimension(void **state)
     (void)state;
     const int64_t dims[] = {2, 8, 48, 64, 96, 128, 256};
     for (int kind = 0; kind < N_PLANS; kind++) {
-        for (size_t i = (size_t)kind % step(); i < sizeof dims / sizeof dims[0]; i += step()) {
+        for (size_t i = (size_t)kind % (size_t)few(3); i < sizeof dims / sizeof dims[0];
+             i += (size_t)few(3)) {
             struct shape shape = {4, 2, dims[i], 13, 71, 90, 19, 0, {0}};
             check((enum plan_kind)kind, &shape);
         }
@@ -339,7 +334,7 @@ static void windows_at_the_edges_of_blocks(void **state)
 {
     (void)state;
     const int64_t windows[] = {1, 12, 31, 32, 33, 95, 96, 97, 255, 256, 257};
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i += step()) {
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i += (size_t)few(3)) {
         struct shape shape = {2, 1, 16, 0, 290, 290, windows[i], 0, {0}};
         check(MASKED_FAR, &shape);
         check(CHUNKS, &shape);
@@ -353,7 +348,7 @@ static void query_offsets_and_rows(void **state)
     const int64_t starts[] = {0, 1, 255, 256, 1023, 1025};
     const int64_t rows[] = {1, 2, 4, 5, 12, 25};
     for (int i = 0; i < 6; i++) {
-        for (size_t j = (size_t)i % step(); j < 6; j += step()) {
+        for (size_t j = (size_t)i % (size_t)few(3); j < 6; j += (size_t)few(3)) {
             struct shape shape = {6, 2, 32, starts[i], rows[j], 1100, 40, 0, {0}};
             check(FOUR, &shape);
             check(i % 2 == 0 ? HOLES : CONSTANT, &shape);
@@ -389,7 +384,7 @@ static void random_shapes(void **state)
     (void)state;
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 20260, 1);
-    for (size_t i = 0; i < 30; i += step()) {
+    for (size_t i = 0; i < 30; i += (size_t)few(3)) {
         int64_t kv = 1 + dpe_rng_below(&rng, 3);
         struct shape shape = {
             .n_kv_heads = kv,

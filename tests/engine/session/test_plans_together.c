@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "tests/engine/session/session_case.h"
+#include "tests/lib/few.h"
 
 enum { SESSIONS = 4, MOST_BRANCHES = 5, ROOM = 12, STEPS = 6, CHUNK = 24 };
 enum { MOST_SESSIONS = 19 }; /* more than go into attention at a time */
@@ -209,9 +210,8 @@ static void plans_side_by_side(void **state)
         {"families/gemma4", {"rope", "rope", "rope", "rope"}, false},
         {"families/nsa", {"rope", "rope", "rope", "rope"}, true},
     };
-    const bool small = getenv("DPE_TEST_CUDA_SMALL") != NULL; /* what emulation has time for */
-    const size_t n_cases = small ? 3 : sizeof cases / sizeof cases[0];
-    for (size_t i = 0; i < n_cases; i += small ? 2 : 1) {
+    const size_t n_cases = few_cases() ? 3 : sizeof cases / sizeof cases[0];
+    for (size_t i = 0; i < n_cases; i += (size_t)few(2)) {
         struct tiny tiny = tiny_open(cases[i].family);
         if (on_cuda) {
             tiny.model->config.dtype = DPE_F32; /* where rounding hides nothing */

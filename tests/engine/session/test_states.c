@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "engine/model/weights/opened.h"
+#include "tests/lib/few.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
@@ -272,7 +273,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(copies_are_as_alone),
         cmocka_unit_test(stopped_calls_leave_nothing),
     };
-    const struct CMUnitTest few[] = {cmocka_unit_test(copies_are_as_alone)};
+    const struct CMUnitTest some[] = {cmocka_unit_test(copies_are_as_alone)};
     const struct CMUnitTest on_processors[] = {
         cmocka_unit_test(bits_do_not_depend_on_threads_or_calls),
         cmocka_unit_test(steps_do_not_depend_on_others),
@@ -289,10 +290,10 @@ int main(int argc, char **argv)
         n_devices = 1;
         rounding = 1e-5;
     }
-    const bool small = getenv("DPE_TEST_CUDA_SMALL") != NULL; /* what emulation has time for */
-    for (size_t i = 0; i < (small ? 1 : 2); i++) {            /* the second has experts */
+    const bool small = few_cases();
+    for (size_t i = 0; i < (small ? 1 : 2); i++) { /* the second has experts */
         folder = folders[i];
-        failed += small ? cmocka_run_group_tests(few, open_model, close_model)
+        failed += small ? cmocka_run_group_tests(some, open_model, close_model)
                         : cmocka_run_group_tests(tests, open_model, close_model);
         failed += argc > 1 ? 0 : cmocka_run_group_tests(on_processors, open_model, close_model);
     }

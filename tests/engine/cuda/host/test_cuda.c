@@ -3,7 +3,7 @@
  * test_cuda_faults.)
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; with
- * DPE_TEST_CUDA_SMALL as well, or on the emulated device alone, only what a sanitizer has time for.
+ * DPE_TEST_FEW as well, or on the emulated device alone, only what a sanitizer has time for.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include "engine/session/session_internal.h"
 #include "tests/engine/cuda/host/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
+#include "tests/lib/few.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
  * products of two of them, a few hundredths are rounding. */
@@ -140,7 +141,7 @@ static void every_method(void **state)
 {
     (void)state;
     /* Under a sanitizer the emulator takes minutes for all of them. */
-    const int step = getenv("DPE_TEST_CUDA_SMALL") != NULL ? 5 : 1;
+    const int step = few(5);
     struct tiny tiny = tiny_open("llama");
     for (int i = 0; i < PLAN_CASES; i += step) {
         device(i % 2 == 0 ? "" : "seed=7");
@@ -244,7 +245,7 @@ static void fast_kernels(void **state)
         {"capability=120,seed=3", "mma", 4, 2, 512, DPE_BF16, 2, 30},
     };
     const char *best = cuda_best_kernel();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)few(3)) {
         if (best != NULL && strcmp(best, cases[i].kernel) != 0) {
             continue;
         }
@@ -433,6 +434,5 @@ int main(void)
         cmocka_unit_test(norms_on_the_device),
         cmocka_unit_test(fast_kernels),
     };
-    return cuda_is_real() && getenv("DPE_TEST_CUDA_SMALL") != NULL ? cuda_run(small)
-                                                                   : cuda_run(on_device);
+    return cuda_is_real() && few_cases() ? cuda_run(small) : cuda_run(on_device);
 }

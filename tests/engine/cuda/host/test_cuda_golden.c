@@ -2,7 +2,7 @@
  * the emulator, against transformers, and their layers under plans against the reference.
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead;
- * DPE_TEST_CUDA_SMALL leaves what a sanitizer has time for. With the names of folders as arguments:
+ * DPE_TEST_FEW leaves what a sanitizer has time for. With the names of folders as arguments:
  * the golden logits of these alone; DPE_TEST_GGUF in the environment has them as GGUF files.
  */
 #include <setjmp.h>
@@ -15,16 +15,12 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/session/session_internal.h"
 #include "tests/engine/cuda/host/cuda_case.h"
+#include "tests/lib/few.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
  * products of two of them, some tenths are rounding after four layers. The same weights in float
  * show the rest. */
 static const double HALF_ROUNDING = 0.5;
-
-static size_t step_of(size_t step)
-{
-    return getenv("DPE_TEST_CUDA_SMALL") != NULL ? step : 1;
-}
 
 /* Logits after a prefill in chunks of 16 or in one, after one in uneven pieces, and of every
  * position token by token, against float64, next to those of transformers in float32; positions
@@ -178,7 +174,7 @@ static void golden_logits(void **state)
     };
     (void)state;
     device("");
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += step_of(7)) {
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += (size_t)few(7)) {
         golden(folders[i]);
     }
 }
@@ -212,7 +208,7 @@ static void under_plans(void **state)
     };
     (void)state;
     device("");
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += step_of(3)) {
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += (size_t)few(3)) {
         struct tiny tiny = tiny_open(folders[i]);
         tiny.model->config.dtype = DPE_F32;
         for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
@@ -360,7 +356,7 @@ static void sizes_of_heads(void **state)
     static float want[WIDE_LOGITS];
     static float got[WIDE_LOGITS];
     (void)state;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i += step_of(2)) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i += (size_t)few(2)) {
         const enum dpe_dtype dtype = strcmp(all[i].kernel, "plain") == 0 ? DPE_F32 : DPE_BF16;
         struct wide wide = wide_with_sizes(all[i].head_dim, all[i].other, dtype);
         struct dpe_error err = {0};

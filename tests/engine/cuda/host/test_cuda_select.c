@@ -10,6 +10,7 @@
 
 #include "engine/plan/methods/methods.h"
 #include "tests/engine/cuda/host/cuda_case.h"
+#include "tests/lib/few.h"
 
 static const double FLOAT_ROUNDING = 2e-5;
 /* As in test_cuda.c. */
@@ -84,9 +85,8 @@ static void one_selection(const struct tiny *tiny, const char *spec, double most
 static void against_the_reference(void **state)
 {
     (void)state;
-    const int step = getenv("DPE_TEST_CUDA_SMALL") != NULL ? 4 : 1;
     struct tiny tiny = tiny_open("llama");
-    for (int i = 0; i < N_SPECS; i += step) {
+    for (int i = 0; i < N_SPECS; i += few(4)) {
         device(i % 2 == 0 ? "" : "seed=7");
         one_selection(&tiny, specs[i], FLOAT_ROUNDING);
     }
@@ -114,10 +114,9 @@ static void in_halves(void **state)
 static void branches(void **state)
 {
     (void)state;
-    const int step = getenv("DPE_TEST_CUDA_SMALL") != NULL ? 4 : 1;
     device("");
     struct tiny tiny = tiny_open("llama");
-    for (int i = 0; i < N_SPECS; i += step) {
+    for (int i = 0; i < N_SPECS; i += few(4)) {
         struct dpe_plan plan = tiny_plan(&tiny, specs[i], tiny.n);
         double error = branches_error(&tiny, &plan);
         printf("%s, branches: worst difference %.2e\n", specs[i], error);

@@ -10,6 +10,7 @@
 
 #include "tests/engine/cuda/host/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
+#include "tests/lib/few.h"
 
 /* Every position has a step of its own. The prompt ends before 128 keys, where a row's keys are cut
  * into more units, so that the launches of a step change on the way. */
@@ -104,7 +105,7 @@ static void same_as_launch_by_launch(void **state)
         {"capability=80", 2, 1, 64, DPE_BF16, 1, 9, MOST_ROWS, PLAIN},
     };
     uint64_t made = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)few(2)) {
         struct wide wide =
             cases[i].kind == STATES    ? wide_with_states(cases[i].head_dim, cases[i].dtype)
             : cases[i].kind == EXPERTS ? wide_with_experts(cases[i].head_dim, cases[i].dtype)
@@ -227,7 +228,7 @@ static void sessions_step_together(void **state)
     (void)state;
     static struct side_outcome alone, launches, as_graphs;
     enum { N = FEW_STEPS * SIDE_ROWS * VOCAB };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i += few(2)) {
         /* Of the first, whose warps take a KV head each, contexts have several units. */
         struct wide wide = i == 0   ? wide_open(8, 8, 64, DPE_F16)
                            : i == 1 ? wide_with_states(64, DPE_BF16)

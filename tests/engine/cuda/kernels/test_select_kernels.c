@@ -10,6 +10,7 @@
 
 #include "tests/emulate/emulate_control.h"
 #include "tests/engine/cpu/select_case.h"
+#include "tests/lib/few.h"
 #include "tests/lib/near.h"
 
 #include "engine/base/halves.h"
@@ -416,7 +417,7 @@ static void random_selections(void **state)
     struct dpe_rng rng;
     int problems = 0;
     dpe_rng_seed(&rng, 1921, 1);
-    for (int i = 0; i < 90; i++) {
+    for (int i = 0; i < 90 / few(3); i++) {
         static const enum dpe_representative kinds[] = {
             DPE_REPRESENT_MEAN,       DPE_REPRESENT_PROBABILITY, DPE_REPRESENT_COMPRESSED,
             DPE_REPRESENT_EXTREMES,   DPE_REPRESENT_PROBABILITY, DPE_REPRESENT_ATTENDED,
