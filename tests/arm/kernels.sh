@@ -14,6 +14,7 @@ for folder in "$@"; do
     include="$include -idirafter $folder"
 done
 work=$(mktemp -d)
+ccache=$(command -v ccache || true)
 trap 'rm -rf "$work"' EXIT
 cd "$root"
 # What is not called is dropped before the linker asks for its libraries.
@@ -24,7 +25,7 @@ compile() {
     to=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    "$cc" $flags $include "$@" -c -o "$work/$to.o"
+    $ccache "$cc" $flags $include "$@" -c -o "$work/$to.o"
 }
 compile bf16 -march=armv8.2-a+bf16 engine/cpu/kernels/cpu_bf16_neon.c
 for file in engine/base/error.c engine/base/limits.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \

@@ -14,6 +14,7 @@
 #include "engine/session/device_check.h"
 #include "engine/session/ladder.h"
 #include "tests/engine/cuda/host/cuda_case.h"
+#include "tests/lib/few.h"
 
 static dpe_status try_wide(const struct wide *wide, struct dpe_error *err)
 {
@@ -99,7 +100,7 @@ static void kinds_of_models_pass(void **state)
                                       "families/cohere2",      "families/olmo_hybrid_still"};
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     device("capability=90");
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i += (size_t)few(3)) {
         struct tiny tiny = tiny_open(all[i]);
         const struct dpe_config *config = dpe_model_config(tiny.model);
         struct dpe_device_request request;
@@ -306,7 +307,7 @@ static void parts_of_models_are_tested(void **state)
     };
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     device("capability=90");
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i += (size_t)few(2)) {
         struct tiny tiny = tiny_open(all[i].folder);
         struct dpe_plan plan =
             tiny_plan(&tiny, all[i].select != NULL ? all[i].select : "rope", tiny.n);

@@ -245,7 +245,7 @@ static void fast_kernels(void **state)
         {"capability=120,seed=3", "mma", 4, 2, 512, DPE_BF16, 2, 30},
     };
     const char *best = cuda_best_kernel();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)few(3)) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (best != NULL && strcmp(best, cases[i].kernel) != 0) {
             continue;
         }
