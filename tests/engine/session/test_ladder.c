@@ -15,7 +15,6 @@
 #include "engine/session/device_check.h"
 #include "engine/session/ladder.h"
 #include "tests/engine/cuda/host/cuda_case.h"
-#include "tests/lib/few.h"
 
 /* ------------------------------------------------------------------------------ made-up devices */
 
@@ -231,7 +230,7 @@ static void planted_faults_go_down(void **state)
     int n = 0;
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         device(faults[i].device);
-        for (int kind = 0; kind < faults[i].n_kinds; kind += few(2)) {
+        for (int kind = 0; kind < faults[i].n_kinds; kind++) {
             struct dpe_device_request request =
                 request_of(faults[i].part == DPE_PART_SPLIT ? 1030 : 48);
             request.plan = faults[i].plan;
