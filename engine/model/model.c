@@ -11,9 +11,31 @@
 #include "engine/model/gguf_model.h"
 #include "engine/model/weights/opened.h"
 #include "engine/model/weights/safetensors.h"
+#include "engine/text/json.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
+
+/* A config.json of `dpe-export --format hf` has the model's own within it, as a text. The model is
+ * read and hashed by that, so that it is the one that it was. */
+static dpe_status take_own(const char *file, struct dpe_model *model, size_t *n,
+                           struct dpe_error *err)
+{
+    DPE_SCOPED(json_decrefp) json_t *root = NULL;
+    DPE_TRY(dpe_json_parse(file, model->config_json, *n, &root, err));
+    const json_t *inner = json_object_get(root, "text_config");
+    const json_t *new = json_object_get(inner != NULL ? inner : root, "rope_parameters");
+    const json_t *old = json_object_get(inner != NULL ? inner : root, "rope_scaling");
+    const char *own = json_string_value(json_object_get(new != NULL ? new : old, "config"));
+    model->config.exported = own != NULL;
+    if (own != NULL) {
+        free(model->config_json);
+        model->config_json = strdup(own);
+        *n = strlen(own);
+        return DPE_MADE(model->config_json, err, "%s: out of memory", file);
+    }
+    return DPE_OK;
+}
 
 static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
                               struct dpe_error *err)
@@ -26,6 +48,7 @@ static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
     struct stat info;
     DPE_TRY(DPE_MADE(file != NULL ? second : NULL, err, "%s: out of memory", model->folder));
     DPE_TRY(dpe_read_file(file, max_config, &model->config_json, &n, err));
+    DPE_TRY(take_own(file, model, &n, err));
     if (lstat(second, &info) == 0 || errno != ENOENT) { /* a folder may be without it */
         DPE_TRY(dpe_read_file(second, max_config, &generation, &n_generation, err));
     }

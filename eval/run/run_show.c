@@ -159,11 +159,9 @@ dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err
                   (long long)config->n_experts, (long long)config->experts_per_token);
     }
     dpe_print("vocabulary      %lld\n", (long long)config->vocab);
-    dpe_print("rope            %s, base %.10g%s\n", dpe_rope_name(config->rope.type),
-              config->rope.theta,
-              config->rope.exported
-                  ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
-                  : "");
+    dpe_print(
+        "rope            %s, base %.10g%s\n", dpe_rope_name(config->rope.type), config->rope.theta,
+        config->exported ? " (config.json holds a table too: --table FOLDER/config.json)" : "");
     char differ[DPE_RUNTIMES_DIFFER];
     if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
         dpe_print("runtimes differ %s\n", differ);

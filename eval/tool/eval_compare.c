@@ -18,19 +18,20 @@ static dpe_status check_lengths(struct dpe_comparison *comparison, struct dpe_er
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_TRY(dpe_table_load(path, &table, err));
     const struct dpe_table_values *values = dpe_table_values(table);
-    const bool same = strcmp(values->model_fingerprint, dpe_job_fingerprint(&comparison->job)) == 0;
-    comparison->n_lengths = 0;
-    comparison->lengths[comparison->n_lengths++] = comparison->job.trained_length;
-    if (values->length > comparison->job.trained_length) {
-        comparison->lengths[comparison->n_lengths++] = values->length;
+    if (dpe_table_check_model(values, dpe_model_config(comparison->job.model), err) != DPE_OK) {
+        return dpe_fail_prefix(err, path);
     }
+    comparison->n_lengths = 2;
+    comparison->lengths[0] = comparison->job.trained_length;
+    comparison->lengths[1] = values->length;
+    const bool same = strcmp(values->model_fingerprint, dpe_job_fingerprint(&comparison->job)) == 0;
     dpe_log_info("%s: made for %lld tokens, of %s", path, (long long)values->length,
                  same ? "this very model" : "a model of other weights");
     char evidence[DPE_TABLE_EVIDENCE];
     if (dpe_table_evidence(values, evidence)[0] != '\0') {
         dpe_log_info("%s: there it %s", path, evidence);
     }
-    return comparison->n_lengths < 2
+    return values->length <= comparison->job.trained_length
                ? dpe_fail(err, DPE_BAD_DATA,
                           "%s: made for %lld tokens; the model was trained at %lld and needs no "
                           "table for them",

@@ -154,5 +154,5 @@ const struct dpe_use dpe_uses[DPE_USES] = {
     {"C (outputs/table/dpe_table.h)", "dpe_table_open(\"TABLE\", &table, why)", false},
     {"vLLM, SGLang, transformers without an adapter",
      "dpe-export TABLE -m MODEL --format longrope -o config.json", true},
-    {"llama.cpp", "dpe-export TABLE --gguf MODEL -o NEW.gguf", true},
+    {"llama.cpp", "dpe-export TABLE --gguf WEIGHTS -o NEW.gguf", true},
 };

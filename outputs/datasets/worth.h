@@ -59,7 +59,8 @@ void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS]);
 /* What reads a DPE table or a form of it, and by which command: dpe-calibrate and dpe-report print
  * it. */
 
-/** One way to use a table. The command has MODEL and TABLE for the model and the table's file. */
+/** One way to use a table. The command has MODEL, TABLE and WEIGHTS for the model, the
+ *  table's file and the GGUF file of the model. */
 struct dpe_use {
     const char *runtime, *command;
     bool factors; /**< for a table of frequencies alone: without an adapter */

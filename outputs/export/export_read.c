@@ -305,8 +305,11 @@ static dpe_status from_method(const struct dpe_export_arguments *args, struct ex
 {
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     DPE_SCOPED(dpe_tables_close) struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
-    const struct dpe_model_options options = {.config_only = args->fingerprint != NULL,
-                                              .trained_length = args->trained};
+    /* Options of a runtime's command line name no weights: they need none. */
+    const struct dpe_model_options options = {
+        .config_only = args->fingerprint != NULL ||
+                       (args->format >= FORMAT_FLAGS && !args->show && !args->check),
+        .trained_length = args->trained};
     const bool formula = dpe_plan_is_formula(args->method);
     char why[DPE_TABLE_MESSAGE];
     int64_t n = 0;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engine/base/base.h"
-#include "engine/model/config/config_parse.h"
 #include "engine/text/json.h"
 #include "outputs/export/export.h"
 #include "outputs/export/export_tool.h"
@@ -96,23 +95,6 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
     return dpe_text_done(out, err);
 }
 
-/* rope_parameters with the members of rope_scaling, which win; a new reference, NULL where only one
- * of them is there. */
-static json_t *native_block(json_t *parameters, json_t *scaling)
-{
-    json_t *full = json_object_get(parameters, "full_attention");
-    if (!json_is_object(parameters) || !json_is_object(scaling) || parameters == scaling) {
-        return NULL;
-    }
-    json_t *both = dpe_rope_unite(scaling, json_is_object(full) ? full : parameters);
-    if (json_is_object(full)) {
-        json_t *typed = json_copy(parameters);
-        json_object_set_new(typed, "full_attention", both);
-        both = typed;
-    }
-    return both;
-}
-
 dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
@@ -122,16 +104,12 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     json_auto_t *rope = text != NULL ? json_loads(text, 0, NULL) : NULL;
     DPE_TRY(DPE_MADE(rope, err, "out of memory for JSON"));
     json_object_set_new(rope, "rope_type", json_string("dpe"));
-    /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
-     */
+    /* The model's own file, by which the tools and the adapter read the model. */
+    json_object_set_new(rope, "config", json_string(config_json));
     json_t *inner = json_object_get(config, "text_config");
     json_t *model = json_is_object(inner) ? inner : config;
     const char *name =
         json_object_get(model, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
-    json_t *native = json_object_get(model, name);
-    json_t *scaling = json_object_get(model, "rope_scaling");
-    json_auto_t *both = native_block(native, scaling);
-    json_object_set(rope, "native", both != NULL ? both : native != NULL ? native : json_null());
     json_object_del(model, "rope_scaling");
     json_object_set(model, name, rope);
     DPE_OWNED char *dumped = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));

@@ -67,6 +67,8 @@ static void add_uses(struct dpe_report *report, const struct dpe_report_input *t
 {
     const char *model = dpe_report_model(report, "MODEL");
     const struct dpe_report_input *plain = find_table(report, true);
+    const char *end = strrchr(model, '.');
+    const bool is_gguf = end != NULL && strcmp(end, ".gguf") == 0;
     dpe_page_say(&report->page, BLOCK_TEXT,
                  "To see it on a text: dpe-run -m %s --table %s --show --corpus TEXTS", model,
                  table->name);
@@ -75,9 +77,9 @@ static void add_uses(struct dpe_report *report, const struct dpe_report_input *t
     for (int i = 0; i < DPE_USES; i++) {
         const struct dpe_report_input *of = dpe_uses[i].factors ? plain : table;
         if (of != NULL) {
-            dpe_draw_row(sheet, dpe_uses[i].runtime,
-                         fill_in(report, fill_in(report, dpe_uses[i].command, "MODEL", model),
-                                 "TABLE", of->name));
+            const char *command = fill_in(report, dpe_uses[i].command, "MODEL", model);
+            command = fill_in(report, command, "WEIGHTS", is_gguf ? model : "MODEL.gguf");
+            dpe_draw_row(sheet, dpe_uses[i].runtime, fill_in(report, command, "TABLE", of->name));
         }
     }
     dpe_page_add(&report->page, sheet);

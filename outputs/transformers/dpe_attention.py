@@ -516,6 +516,19 @@ def rope_block(root):
     return None, None
 
 
+def own_config(folder):
+    """The bytes of the model's own config.json: the file's, or the text within one of `dpe-export --format hf`."""
+    path = os.path.join(folder, "config.json")
+    with open(path, "rb") as file:
+        data = file.read()
+    holder, name = rope_block(json.loads(data))
+    if holder is None:
+        return data
+    if not isinstance(holder[name].get("config"), str):
+        raise TableError(f"{path}: {name}: expected the model's own config.json as \"config\"; write it again with dpe-export")
+    return holder[name]["config"].encode()
+
+
 def _json_entry(root, shared):
     expected = {"whole": ((int,), "a whole number"), "real": ((int, float), "a number"), "flag": ((bool,), "true or false"),
                 "text": ((str,), "a string")}
@@ -719,9 +732,7 @@ def _h5_mask(table, values):
 def fingerprint(folder):
     """Of a Hugging Face folder, as the engine computes it: config.json, name, size and header of each safetensors file, and
     256 blocks of 4096 bytes of its data (engine/model/model.c)."""
-    digest = hashlib.sha256()
-    with open(os.path.join(folder, "config.json"), "rb") as file:
-        digest.update(file.read())
+    digest = hashlib.sha256(own_config(folder))
     index = os.path.join(folder, "model.safetensors.index.json")
     names = ["model.safetensors"]
     if os.path.exists(index) and not os.path.exists(os.path.join(folder, names[0])):

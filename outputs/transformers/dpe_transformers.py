@@ -465,15 +465,8 @@ def from_pretrained(folder, **kwargs):
     """The model of a folder whose config.json was written by `dpe-export --format hf`, under its
     table. transformers alone does not know the rope type "dpe" (KeyError). `kwargs` go to
     AutoModelForCausalLM.from_pretrained."""
-    path = os.path.join(folder, "config.json")
-    table = load_table(path)
-    with open(path, encoding="utf-8") as file:
-        values = json.load(file)
-    holder, name = rope_block(values)
-    if holder is not None:
-        native = holder.pop(name).get("native")
-        if native is not None:
-            holder[name] = native
+    table = load_table(os.path.join(folder, "config.json"))
+    values = json.loads(own_config(folder))
     config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
     text = config.get_text_config()
     if getattr(text, "layer_types", None) is None and _window_unused(text):

@@ -129,6 +129,12 @@ static void a_table_is_held_against_a_model(void **state)
     made_world = (struct made_world){.best = {48, 48}, .noise = 0.1};
     eval("check detect.h5" TOOL_TEXTS "--samples 6 -o held.h5", 0, "\n1024 tokens");
     eval("check" TOOL_TEXTS, 64, "TABLE is missing");
+    assert_int_equal(system("cp -r " TOOL_MODEL " wide && sed -i 's/n_heads\": 4/n_heads\": 2/; "
+                            "s/e_heads\": 2/e_heads\": 1/; s/dim\": 64/dim\": 128/' "
+                            "wide/config.json"),
+                     0);
+    eval("check detect.h5 -m wide --corpus " TOOL_CORPUS " --samples 6 -o none.h5", 65,
+         "detect.h5: made for a model with 4 layers, 4 heads");
 }
 
 /* The divergence of a method that changes nothing is 0; that of another method is not. */

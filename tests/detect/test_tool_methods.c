@@ -230,6 +230,11 @@ static void options_of_runtimes(void **state)
         export(line, 0, NULL);
         assert_string_equal(tool_out, all[i].line);
     }
+    /* They need no weights. */
+    assert_int_equal(system("mkdir bare && cp " TOOL_MODEL "/config.json bare"), 0);
+    export("-m bare --length 1k -o - --method yarn --format llama.cpp-flags", 0, NULL);
+    assert_string_equal(tool_out, all[0].line);
+    export("-m bare --length 1k -o none.h5 --method yarn", 66, "model.safetensors");
     export(MODEL "--length 1k -o - --method mrrope --format sglang-flags", 0, "longrope");
     assert_memory_equal(tool_out, "--context-length 1024 ", strlen("--context-length 1024 "));
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {

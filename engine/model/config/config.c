@@ -532,7 +532,7 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
     DPE_SCOPED(json_decrefp) json_t *root = NULL;
     DPE_SCOPED(json_decrefp) json_t *second = NULL;
     const int64_t trained = config->max_position;
-    *config = (struct dpe_config){.bos_id = -1};
+    *config = (struct dpe_config){.bos_id = -1, .exported = config->exported};
     DPE_TRY(dpe_json_parse(file, json, n, &root, err));
     struct dpe_json_reader top = {.file = file, .object = "", .from = root, .err = err};
     read_family(&top, config);

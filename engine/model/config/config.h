@@ -38,10 +38,9 @@ struct dpe_rope_config {
     double short_mscale, long_mscale;   /**< longrope: a of each list, before attention_factor; NaN
                                              when absent */
     double *short_factor, *long_factor; /**< longrope, [n_pairs], owned by the model; or NULL */
-    bool divided; /**< yarn: the lists divide its frequencies too (GGUF files) */
-    struct dpe_clex *network; /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
-    double partial_rotary_factor;     /**< share of the head that rotates */
-    bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
+    bool divided;                 /**< yarn: the lists divide its frequencies too (GGUF files) */
+    struct dpe_clex *network;     /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
+    double partial_rotary_factor; /**< share of the head that rotates */
 };
 
 /** RoPE as it was published: base 10000, the whole head, no scaling. */
@@ -103,6 +102,7 @@ struct dpe_config {
     int64_t max_position;  /**< max_position_embeddings */
     int64_t made_longer;   /**< trained at, where max_position is longer: by DPE_TRAINED_KEY, else
                                 dual_chunk_attention_config, else the family's table; 0: by none */
+    bool exported;         /**< the file holds a table too (dpe-export --format hf) */
     const char *longer_by; /**< which of them: dpe_config_trained_key; static */
     double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */

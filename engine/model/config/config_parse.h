@@ -11,9 +11,10 @@
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
  * config->max_position is, before, what it is where neither the file nor the family says it; 0:
- * then the file is refused. The names of the files are for messages. On success the lists of
- * config->rope are owned by the caller (dpe_config_release). config->dtype is the file's dtype (F32
- * when it has none). Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
+ * then the file is refused; config->exported stays. The names of the files are for messages. On
+ * success the lists of config->rope are owned by the caller (dpe_config_release). config->dtype is
+ * the file's dtype (F32 when it has none). Errors: DPE_BAD_DATA (file, key, expected, found),
+ * DPE_NO_MEMORY. */
 dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
                             const char *generation_file, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err);
@@ -29,9 +30,5 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
 /** The rotation part: legacy rope_scaling with top-level rope_theta, or rope_parameters. Needs
  *  config->head_dim and config->max_position. */
 void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config);
-
-/** A rope block of the members that `first` has, and of those that `second` alone has; "type" is
- *  the old name of "rope_type", and null is absent. A new reference; NULL: out of memory. */
-json_t *dpe_rope_unite(json_t *first, json_t *second);
 
 #endif

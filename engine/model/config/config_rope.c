@@ -165,29 +165,6 @@ static void read_numbers(struct dpe_json_reader *rope, int64_t n_pairs, struct d
     }
 }
 
-/* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
- * of type "dpe". The engine takes positions from plans, so that it reads the native one. */
-static bool is_exported(const json_t *block)
-{
-    const char *type = json_string_value(json_object_get(block, "rope_type"));
-    const json_t *native = json_object_get(block, "native");
-    return type != NULL && strcmp(type, "dpe") == 0 &&
-           (json_is_null(native) || json_is_object(native));
-}
-
-/* A block as it stands in the file, or the native one within it; NULL: none, or an empty one. */
-static json_t *find_block(struct dpe_json_reader *top, const char *key, bool *exported)
-{
-    json_t *block = dpe_json_object(top, key);
-    if (is_exported(block)) {
-        block = json_object_get(block, "native");
-        *exported = true;
-    }
-    /* The reference reads an empty rope_scaling as none. */
-    bool empty = strcmp(key, "rope_scaling") == 0 && json_object_size(block) == 0;
-    return json_is_object(block) && !empty ? block : NULL;
-}
-
 /* One rotation for all layers, or the part for the full-attention layers where the block is
  * `typed`: such a family may give a rotation for each type of layer. */
 static struct dpe_json_reader read_block(const struct dpe_json_reader *top, const char *key,
@@ -217,14 +194,15 @@ static struct dpe_json_reader read_block(const struct dpe_json_reader *top, cons
     return rope;
 }
 
-json_t *dpe_rope_unite(json_t *first, json_t *second)
+/* A rope block of the members that `first` has, and of those that `second` alone has; "type" is
+ * the old name of "rope_type", and null is absent. A new reference; NULL: out of memory. */
+static json_t *unite(json_t *first, json_t *second)
 {
     json_t *both = json_copy(second);
     const char *key = NULL;
     json_t *value = NULL;
-    const json_t *type = json_object_get(first, "rope_type");
-    type = json_is_string(type) ? type : json_object_get(first, "type");
-    if (json_is_string(type)) {
+    if (json_is_string(json_object_get(first, "rope_type")) ||
+        json_is_string(json_object_get(first, "type"))) {
         json_object_del(both, "type");
         json_object_del(both, "rope_type");
     }
@@ -390,9 +368,7 @@ static void read_rotation(struct dpe_json_reader *top, struct dpe_json_reader *r
     const struct dpe_family *family = dpe_family_of(config);
     const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
     double base = family->defaults.theta > 0.0 ? family->defaults.theta : 10000.0;
-    bool exported = config->rope.exported;
     config->rope = dpe_rope_plain;
-    config->rope.exported = exported;
     config->rope.theta = dpe_json_number(top, "rope_theta", above_one, base);
     config->rope.theta = dpe_json_number(rope, "rope_theta", above_one, config->rope.theta);
     rope->status = rope->status == DPE_OK ? top->status : rope->status;
@@ -483,13 +459,13 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
 {
     const struct dpe_family *family = dpe_family_of(config);
     bool local = family->local_rope != DPE_LOCAL_ROPE_SAME;
-    bool exported = false;
     if (top->status != DPE_OK) {
         config->rope = dpe_rope_plain;
         return;
     }
-    json_t *old = find_block(top, "rope_scaling", &exported);
-    json_t *new = find_block(top, "rope_parameters", &exported);
+    json_t *old = dpe_json_object(top, "rope_scaling");
+    json_t *new = dpe_json_object(top, "rope_parameters");
+    old = json_object_size(old) > 0 ? old : NULL; /* the reference reads an empty one as none */
     DPE_SCOPED(json_decrefp)
     json_t *made = NULL; /* of the family where the file has no block; of both where it has two */
     DPE_SCOPED(json_decrefp) json_t *turned = NULL;
@@ -498,15 +474,14 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     } else if (old != NULL && new != NULL) {
         json_t *full = json_object_get(new, "full_attention");
         json_t *inner = local && json_is_object(full) ? full : new;
-        made = dpe_rope_unite(old, inner);
-        turned = dpe_rope_unite(inner, old);
+        made = unite(old, inner);
+        turned = unite(inner, old);
     }
     struct dpe_json_reader rope = read_block(top, old != NULL ? "rope_scaling" : "rope_parameters",
                                              made != NULL  ? made
                                              : old != NULL ? old
                                                            : new,
                                              local);
-    config->rope.exported = exported;
     read_rotation(top, &rope, config);
     if (turned != NULL && top->status == DPE_OK) {
         compare_blocks(top, turned, config);

@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from adapter_fields import NO_TEMPERATURE  # noqa: E402
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
-from dpe_attention import Attention, TableError, formula, formula_table, load_table, trained_length_of  # noqa: E402
+from dpe_attention import Attention, TableError, fingerprint as fingerprint_of, formula, formula_table, load_table, trained_length_of  # noqa: E402
 from dpe_plan import Map  # noqa: E402
 
 torch.set_num_threads(1)
@@ -918,6 +918,9 @@ def test_hf_form_of_families(folder):
                                stdout=subprocess.DEVNULL)
                 os.replace(config + ".new", config)
         assert np.array_equal(*logits), name
+        # It is the model that it was, for the tools and the adapter.
+        found = subprocess.run([PROBE, "rotation", model, "64"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        assert found[0] == fingerprint == fingerprint_of(model) and found[1:] == [scaling] + inv_freq, name
         same_table(load_table(path), load_table(config))
         subprocess.run([PROBE, "check", config], check=True)
         with open(config, encoding="utf-8") as file:
