@@ -124,8 +124,8 @@ with tempfile.TemporaryDirectory() as work:
     config = os.path.join(exported, "config.json")
     table = os.path.join(work, "t.h5")
     expect("hf", tool("dpe-export", table, "--format", "hf", "-m", reference, "-o", config), 0)
-    expect("hf, its rotation", tool("dpe-run", "-m", exported, "--info"), 0, out="native; config.json holds a DPE table too")
-    # Of two blocks the native one of the exported file is what both give.
+    expect("hf, its rotation", tool("dpe-run", "-m", exported, "--info"), 0, out="config.json holds a table too")
+    # Two blocks: both are in the model's own file, and the exported one has one.
     twice = os.path.join(work, "twice")
     os.mkdir(twice)
     for name in os.listdir(reference):
@@ -139,13 +139,14 @@ with tempfile.TemporaryDirectory() as work:
     expect("two blocks, hf", tool("dpe-export", table, "--format", "hf", "-m", twice, "-o", os.path.join(work, "two.json")), 0)
     with open(os.path.join(work, "two.json"), encoding="utf-8") as f:
         written = json.load(f)
-    native = written.get("rope_parameters", {}).get("native")
-    if native != {"type": "linear", "factor": 2, "rope_theta": 20000.0} or "rope_scaling" in written:
+    with open(os.path.join(twice, "config.json"), encoding="utf-8") as f:
+        own = f.read()
+    if written["rope_parameters"]["config"] != own or "rope_scaling" in written:
         failures += 1
-        print("the native block is of both:", native)
+        print("the model's own file is not in the exported one:", written)
     plain = tool("dpe-run", "-m", reference, "-p", "Once", "-n", "4", "--quiet")
     expect("hf, run", tool("dpe-run", "-m", exported, "-p", "Once", "-n", "4", "--quiet"), 0, out=plain[1])
-    expect("hf, its table", tool("dpe-run", "-m", exported, "--table", config, "--other-model", "-p", "Once", "-n", "4"), 0)
+    expect("hf, its table", tool("dpe-run", "-m", exported, "--table", config, "-p", "Once", "-n", "4"), 0)
     for source, name in ((table, "a.json"), (config, "b.json")):
         expect("hf, to JSON", tool("dpe-export", source, "-o", os.path.join(work, name)), 0)
     with open(os.path.join(work, "a.json"), "rb") as a, open(os.path.join(work, "b.json"), "rb") as b:
