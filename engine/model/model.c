@@ -24,9 +24,9 @@ static dpe_status take_own(const char *file, struct dpe_model *model, size_t *n,
     DPE_SCOPED(json_decrefp) json_t *root = NULL;
     DPE_TRY(dpe_json_parse(file, model->config_json, *n, &root, err));
     const json_t *inner = json_object_get(root, "text_config");
-    const json_t *new = json_object_get(inner != NULL ? inner : root, "rope_parameters");
-    const json_t *old = json_object_get(inner != NULL ? inner : root, "rope_scaling");
-    const char *own = json_string_value(json_object_get(new != NULL ? new : old, "config"));
+    const json_t *new = json_object_get(json_is_object(inner) ? inner : root, "rope_parameters");
+    const json_t *old = json_object_get(json_is_object(inner) ? inner : root, "rope_scaling");
+    const char *own = json_string_value(json_object_get(json_is_object(new) ? new : old, "config"));
     model->config.exported = own != NULL;
     if (own != NULL) {
         free(model->config_json);

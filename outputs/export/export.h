@@ -106,6 +106,12 @@ enum dpe_export_format {
     FORMAT_FLAGS, /**< the first of those of enum dpe_flags_of, in its order */
     FORMAT_FLAGS_LAST = FORMAT_FLAGS + 2,
 };
+
+/** Whether it is the options of a runtime's command line. */
+static inline bool dpe_export_is_flags(enum dpe_export_format format)
+{
+    return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
+}
 /** Their names, "auto" first; NULL ends them. */
 extern const char *const dpe_export_formats[];
 

@@ -308,7 +308,7 @@ static dpe_status from_method(const struct dpe_export_arguments *args, struct ex
     /* Options of a runtime's command line name no weights: they need none. */
     const struct dpe_model_options options = {
         .config_only = args->fingerprint != NULL ||
-                       (args->format >= FORMAT_FLAGS && !args->show && !args->check),
+                       (dpe_export_is_flags(args->format) && !args->show && !args->check),
         .trained_length = args->trained};
     const bool formula = dpe_plan_is_formula(args->method);
     char why[DPE_TABLE_MESSAGE];

@@ -34,15 +34,10 @@ static bool is_yaml_name(const char *name, int n)
     return n <= 255 && dpe_utf8_check(name, (size_t)n) == (size_t)n;
 }
 
-static bool is_flags(enum dpe_export_format format)
-{
-    return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
-}
-
 /* A factor for each pair, in place of a table. */
 static bool holds_factors(enum dpe_export_format format)
 {
-    return format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
+    return format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || dpe_export_is_flags(format);
 }
 
 static enum dpe_export_format format_of(const struct dpe_export_arguments *args)
@@ -109,7 +104,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
          "--format gguf-rope needs --gguf MODEL.gguf, which it copies"},
         {args->model == NULL && format == FORMAT_LONGROPE,
          "--format longrope needs --model DIR for its config.json"},
-        {args->model == NULL && is_flags(format),
+        {args->model == NULL && dpe_export_is_flags(format),
          "options of a runtime need --model: the folder or GGUF file that it will run"},
         {args->scores != NULL && format != FORMAT_YAML, "--scores needs --format yaml"},
         {args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV,
@@ -220,7 +215,7 @@ static dpe_status render(const struct dpe_export_arguments *args, enum dpe_expor
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     char name[256];
-    if (is_flags(format)) {
+    if (dpe_export_is_flags(format)) {
         return dpe_export_flags(values, args->model, (enum dpe_flags_of)(format - FORMAT_FLAGS),
                                 out, err);
     }
@@ -310,9 +305,9 @@ static dpe_status write_output(const struct dpe_export_arguments *args,
     DPE_TRY(write_form(args, format, table, &short_text, err));
     if (factors && !args->quiet) {
         dpe_short_text_log(values, &short_text,
-                           is_flags(format)  ? "these options"
-                           : to_stdout(args) ? "the file"
-                                             : args->output);
+                           dpe_export_is_flags(format) ? "these options"
+                           : to_stdout(args)           ? "the file"
+                                                       : args->output);
     }
     return DPE_OK;
 }

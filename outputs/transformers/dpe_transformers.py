@@ -33,7 +33,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
-from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprint, formula_table, load_table, rope_block, \
+from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprint, formula_table, load_table, own_config, \
     trained_length_of
 
 NAME = "dpe"

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,23 @@ def compare_logits(args, scratch, folder, ids, table_options):
         assert result[name] <= LIMIT, (folder, result)
     assert result["dpe_to_native"] > 100 * LIMIT, "the table changes nothing: this compares nothing"
     return result
+
+
+def compare_folder(args, scratch, folder, ids):
+    """A folder of `dpe-export --format hf`: from_pretrained is apply() with its table."""
+    export = os.path.join(os.path.dirname(args.probe), "..", "bin", "dpe-export")
+    made, table = shutil.copytree(folder, os.path.join(scratch, "exported")), os.path.join(scratch, "exported.json")
+    for options in (("--method", "self-extend:window=8", "--trained-length", "64", "--length", "300", "-o", table),
+                    (table, "--format", "hf", "-o", os.path.join(made, "config.json"))):
+        subprocess.run([export, "-m", folder, "--force", *options], check=True, stdout=subprocess.DEVNULL)
+    logits = []
+    for model in (load(folder), dpe_transformers.from_pretrained(made, dtype=torch.float32).eval()):
+        logits.append(model(torch.tensor([ids])).logits)
+        if len(logits) == 1:
+            dpe_transformers.apply(model, table)
+            logits.append(model(torch.tensor([ids])).logits)
+    shutil.rmtree(made)
+    assert not torch.equal(*logits[:2]) and torch.equal(*logits[1:]), folder
 
 
 def engine_logits(args, scratch, folder, table, ids):
@@ -365,6 +383,9 @@ def main():
                              ("yarn", {"scales": [1.0], "stretch": 4.0})):
             results["logits"]["reference_" + name] = compare_logits(
                 args, scratch, reference, ids, {"length": 1024, "window": 30, "share": 1.0, **method})
+        for name in ("gemma3", "mistral3", "granite"):
+            compare_folder(args, scratch, os.path.join(HERE, "families", name), [3 + i % 60 for i in range(200)])
+        compare_folder(args, scratch, reference, ids)
         results["entries"] = compare_entries(args, scratch, reference)
         if args.samples > 0:
             results["needles"] = compare_needles(args, scratch, reference)

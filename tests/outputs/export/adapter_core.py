@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from adapter_fields import NO_TEMPERATURE  # noqa: E402
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
-from dpe_attention import Attention, TableError, fingerprint as fingerprint_of, formula, formula_table, load_table, trained_length_of  # noqa: E402
+from dpe_attention import Attention, TableError, fingerprint as fingerprint_of, formula_table, load_table, trained_length_of  # noqa: E402
 from dpe_plan import Map  # noqa: E402
 
 torch.set_num_threads(1)
