@@ -9,7 +9,7 @@ dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev lib
 dpe_test_packages="g++ libcmocka-dev ccache hdf5-tools python3 python3-h5py python3-numpy locales procps"
 # Further packages for single tests, the sanitizers and the fuzzers.
 dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
-    chromium curl openssl mmdebstrap man-db zsh dpkg-dev file gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user musl-tools"
+    chromium curl openssl mmdebstrap pyflakes3 man-db zsh dpkg-dev file gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user musl-tools"
 
 # dpe_install PACKAGE...: installs the missing ones of these packages.
 dpe_install() {

@@ -34,7 +34,6 @@ print(f"product 8192^3: {2 * 8192**3 / median_ms(lambda: a @ b) * 1e-9:.0f} TFLO
 x = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
 y = torch.empty_like(x)
 print(f"copy: {2 * x.numel() / median_ms(lambda: y.copy_(x)) * 1e-6:.0f} GB/s")
-del a, b, x, y
 lengths = [int(text) for text in sys.argv[1:]] or [8192, 16384, 32768, 131072]
 for dim, length in [(128, length) for length in lengths] + [(256, lengths[0])]:
     q = torch.randn(1, 32, length, dim, device="cuda", dtype=torch.bfloat16)
